@@ -2,7 +2,6 @@
 
 import uuid
 from collections.abc import AsyncIterator, Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -10,25 +9,10 @@ from prometheus_client import CollectorRegistry
 
 from bowline.kube.client import ClientOptions, KubeClient
 from bowline.kube.config import ClusterAccess, load_access
-from bowline.kube.errors import InfrastructureError
 from bowline.kube.metrics import KubeMetrics
-from bowline.kube.resources import NAMESPACES
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.kubeconfig import api_server
 from bowline.testing.fault_proxy.server import FaultProxy
-from tests.waiting import until_awaited
-
-
-async def connect(client: KubeClient) -> None:
-    """Open the client's connection for writes: the next one has the whole timeout for itself, however short it is."""
-
-    async def is_answered() -> bool:
-        with suppress(InfrastructureError):
-            await client.get(NAMESPACES, "", "default")  # a list has a connection of its own
-            return True
-        return False
-
-    await until_awaited(is_answered, bool)
 
 
 @pytest.fixture

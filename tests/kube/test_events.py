@@ -59,24 +59,6 @@ async def stored(client: KubeClient, namespace: str) -> list[dict[str, Any]]:
     return await client.list_all(EVENTS, namespace)
 
 
-async def test_an_event_is_stored_with_all_its_fields(client: KubeClient, namespace: str) -> None:
-    related = ObjectRef("scheduling.run.ai/v1alpha2", "BindRequest", ObjectKey(namespace, "a"), ObjectUID("r"))
-    regarding = ObjectRef("v1", "Pod", ObjectKey(namespace, "a"), ObjectUID("u"))
-    async with running(client) as recorder:
-        recorder.record(EventNote(regarding, "BindingFailed", "no node", type="Warning", related=related))
-    (event,) = await stored(client, namespace)
-    fields = {key: event[key] for key in ("type", "reason", "action", "note", "reportingController")}
-    assert fields == {
-        "type": "Warning",
-        "reason": "BindingFailed",
-        "action": "Binding",
-        "note": "no node",
-        "reportingController": "bowline",
-    }
-    assert (event["regarding"]["uid"], event["related"]["kind"]) == ("u", "BindRequest")
-    assert event["reportingInstance"] == "test-host_1"
-
-
 async def test_repeats_are_a_series_and_other_notes_are_not(client: KubeClient, namespace: str) -> None:
     async with running(client) as recorder:
         recorder.record(note(namespace))

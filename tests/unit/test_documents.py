@@ -5,7 +5,6 @@ import inspect
 import re
 import runpy
 import sys
-from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import asdict
 from itertools import pairwise
@@ -220,38 +219,3 @@ def scheduler() -> Iterator[dict[str, Any]]:
 @pytest.mark.parametrize("text", [*hostile.MANAGED_FIELDS.values(), *hostile.PARAMETERS.values()])
 def test_the_example_scheduler_reads_what_api_servers_store(scheduler: dict[str, Any], text: bytes) -> None:
     assert scheduler["read"](lambda **_: SimpleNamespace(data=b'{"items":[{"a":' + text + b"}]}"))["items"]
-
-
-@pytest.mark.parametrize(
-    ("toleration", "is_allowed"),
-    [
-        ({"key": "a", "operator": "Exists", "effect": "NoExecute"}, False),
-        ({"key": "a", "operator": "Exists", "effect": "NoSchedule"}, True),
-        ({"key": "a", "operator": "Exists"}, True),
-        ({"operator": "Exists"}, True),
-        ({"key": "b", "operator": "Exists"}, False),
-    ],
-)
-def test_the_example_scheduler_tolerates_a_taint_of_the_same_effect(
-    scheduler: dict[str, Any], toleration: dict[str, str], is_allowed: bool
-) -> None:
-    node = {"metadata": {"name": "n"}, "spec": {"taints": [{"key": "a", "effect": "NoSchedule"}]}}
-    assert scheduler["allows"]({"spec": {"tolerations": [toleration]}}, node) is is_allowed
-
-
-@pytest.mark.parametrize("label", ["0", "", "81559MiB", "-1"])
-def test_a_node_of_unknown_gpu_memory_prevents_no_other_decision(scheduler: dict[str, Any], label: str) -> None:
-    memory = {"unknown": label, "large": "80000"}
-    free = {name: Counter({"pods": 9, "nvidia.com/gpu": size}) for name, size in (("unknown", 9), ("large", 1))}
-    nodes = {
-        name: {"metadata": {"name": name, "labels": {"nvidia.com/gpu.memory": memory[name]}}, "spec": {}}
-        for name in free
-    }
-
-    def place(annotations: dict[str, str], *names: str) -> Any:
-        pod = {"metadata": {"annotations": annotations}, "spec": {"containers": [{"resources": {}}]}}
-        return scheduler["place"](pod, {name: nodes[name] for name in names}, free, defaultdict(Counter))
-
-    assert place({}, *nodes)[0] == place({"gpu-fraction": "0.5"}, *nodes)[0] == "unknown"
-    assert place({"gpu-memory": "40000"}, *nodes)[0] == "large"
-    assert place({"gpu-memory": "40000"}, "unknown") == (None, ["1 with unknown GPU memory"])

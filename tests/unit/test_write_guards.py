@@ -1,6 +1,5 @@
 """What each write requires of the stored object: one that is executed late must change no other object or version."""
 
-import asyncio
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
@@ -27,7 +26,7 @@ from bowline.plugins.dynamic_resources.claim_client import ClaimClient
 from bowline.plugins.dynamic_resources.reserver import ClaimReserver
 from bowline.plugins.dynamic_resources.rules import ClaimStatus, Delete, Finalizers, Write
 from bowline.plugins.dynamic_resources.taint_watch import TaintWatch
-from bowline.plugins.gpu_sharing.agent.app import PERIOD, Agent, parse_options
+from bowline.plugins.gpu_sharing.agent.app import Agent, parse_options
 from bowline.plugins.gpu_sharing.config import GpuSharingConfig
 from bowline.plugins.gpu_sharing.configmaps import _replace_own
 from bowline.plugins.gpu_sharing.plugin import GpuSharing
@@ -36,7 +35,6 @@ from bowline.plugins.gpu_sharing.reservation_client import ReservationClient
 from bowline.plugins.gpu_sharing.tests.pods import claim as device_request
 from bowline.plugins.volume_binding.binder import VolumeBinder
 from bowline.plugins.volume_binding.storage import Storage
-from bowline.runtime.tasks import ShutdownSignal
 from bowline.testing.builders import bind_request, pod, resource_claim, stored
 from bowline.testing.clock import START, SteppedClock
 from bowline.testing.handles import handle_for
@@ -181,6 +179,14 @@ async def test_what_is_not_stored_is_an_error_of_the_write(write: Call) -> None:
             await write(client)
 
 
+async def test_an_agent_writes_to_the_pod_that_it_has_read() -> None:
+    transport = NoObjects(200, json.dumps(STORED).encode())
+    async with client_of(transport) as client:
+        with suppress(NotStoredError):
+            await AGENT._report(client)
+    assert transport.bodies[0]["metadata"]["uid"] == UID
+
+
 class Created(NoObjects):
     """The object does not exist before it is written."""
 
@@ -195,33 +201,3 @@ async def test_a_check_that_is_stored_otherwise_is_not_asked() -> None:
     async with client_of(Created(201, json.dumps(other).encode())) as client:
         with pytest.raises(NotStoredError, match="node"):
             await Checks(ChecksConfig(), Settings())._stored(client, question)
-
-
-class Reservation(NoObjects):
-    """The agent's own pod."""
-
-    def __init__(self) -> None:
-        super().__init__(200)
-        self.pod = stored(pod(), UID, VERSION)
-
-    async def send(self, request: Request) -> Answer:
-        if request.body is not None:
-            self.pod["metadata"] |= json.loads(request.body)["metadata"]
-        self.reply = json.dumps(self.pod).encode()
-        return await super().send(request)
-
-
-@pytest.mark.looptime
-async def test_the_agent_compares_its_annotation_again_and_again_and_writes_only_what_differs() -> None:
-    transport, stop = Reservation(), ShutdownSignal()
-    async with client_of(transport) as client:
-        watching = asyncio.create_task(AGENT._watch_device(client, stop))
-        for annotations in (None, {names.RESERVED_DEVICE: "GPU-2"}, {}):
-            if annotations is not None:
-                transport.pod["metadata"]["annotations"] = annotations
-            await asyncio.sleep(3 * PERIOD.total_seconds())
-            assert transport.pod["metadata"]["annotations"] == {names.RESERVED_DEVICE: "GPU-1"}
-        stop.set()
-        await watching
-    assert len(transport.bodies) == 3
-    assert all(body["metadata"]["uid"] == UID for body in transport.bodies)

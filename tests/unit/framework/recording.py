@@ -4,18 +4,16 @@ For tests of the order of calls, and of the consequences of a failure at one ext
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from bowline.api.bindrequest import AllocationKind, BindRequest
-from bowline.api.field_error import FieldError
 from bowline.api.meta import Object, ObjectKey
 from bowline.framework.config import Settings
 from bowline.framework.interface.builtin import BuiltinBindingPlugin
 from bowline.framework.interface.context import BindContext
 from bowline.framework.interface.handle import Handle
-from bowline.framework.interface.mutable import MutableObject, MutablePod
-from bowline.framework.interface.plugin import AdmissionInfo, AdmissionPlugin, PluginConfig
+from bowline.framework.interface.plugin import AdmissionPlugin, PluginConfig
 from bowline.framework.interface.status import Status
 
 T = TypeVar("T")
@@ -43,18 +41,6 @@ class RecordingPlugin(AdmissionPlugin, BuiltinBindingPlugin):
         self._calls.append(f"{self.name}.{point}")
         answer = self._answers.get(point)
         return answer() if answer is not None else default
-
-    def mutate_pod(self, pod: MutablePod, info: AdmissionInfo) -> None:
-        self._record("mutate_pod", None)
-
-    def validate_pod(self, pod: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
-        return self._record("validate_pod", ())
-
-    def mutate_bind_request(self, request: MutableObject, info: AdmissionInfo) -> None:
-        self._record("mutate_bind_request", None)
-
-    def validate_bind_request(self, request: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
-        return self._record("validate_bind_request", ())
 
     def has_side_effects(self, request: BindRequest, pod: Object | None) -> bool:
         return self._effects

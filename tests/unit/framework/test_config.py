@@ -90,10 +90,6 @@ def test_a_text_that_is_no_document_is_rejected(text: str, part: str) -> None:
     assert part in errors(text)[0][1]
 
 
-def test_without_a_file_the_defaults_apply() -> None:
-    assert load_settings(None) == Settings()
-
-
 @pytest.mark.parametrize(
     ("content", "part"),
     [

@@ -277,21 +277,6 @@ async def test_a_process_has_one_setup_and_each_term_one_run_which_is_cancelled_
     assert calls == ["a.setup", "b.setup", *term, *term]
 
 
-async def test_a_run_that_returns_is_not_called_again() -> None:
-    class Returning(BindingPlugin):
-        name = "returning"
-        runs = 0
-
-        async def run(self) -> None:
-            self.runs += 1
-
-    plugin = Returning(PluginConfig(), Settings())
-    lifecycle = lifecycle_of(plugin)
-    await begin(lifecycle)
-    await lifecycle.stop()
-    assert plugin.runs == 1
-
-
 @pytest.mark.looptime
 @pytest.mark.parametrize("error", [KeyError, KeyboardInterrupt, asyncio.CancelledError])
 async def test_a_run_that_raises_is_counted_and_called_again_and_ends_nothing_else(

@@ -195,15 +195,6 @@ def test_dependencies(builtins: list[PluginClass], expectation: list[str]) -> No
     assert [fault.rule.id for fault in errors(registry, settings_of())] == expectation
 
 
-def test_a_circle_is_shown_in_the_direction_in_which_plugins_depend_on_each_other() -> None:
-    after = {"a": "b", "b": "c", "c": "a"}
-    circle = [plugin(name, after=(earlier,)) for name, earlier in after.items()]
-    (fault,) = errors(registry_of(*map(Builtin, circle)), settings_of())
-    shown = fault.message.rpartition(": ")[2].split(" -> ")
-    assert len(shown) == 4
-    assert [after[name] for name in shown[:-1]] == shown[1:]
-
-
 def test_all_errors_are_reported_together() -> None:
     settings = settings_of(
         {"name": "nope"},

@@ -1,6 +1,5 @@
 """The Runner: order of calls for success and for a failure at each point, groups, rollback, exceptions."""
 
-import asyncio
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -193,13 +192,7 @@ async def test_the_binding_has_the_annotations_of_all_plugins() -> None:
     assert c.labels == {"l": "3"}
 
 
-async def test_a_wait_for_a_plugin_with_a_defect_names_the_defect() -> None:
-    raising = runner(RecordingPlugin("a", [], {"bind": raises(KeyError("oops"))}))[0]
-    assert "KeyError" in (await run_cycle(raising, context())).message
-    first = RecordingPlugin("a", [], {"pre_bind": returning(Status.ok(labels={"y": "1"}))})
-    second = RecordingPlugin("b", [], {"pre_bind": returning(Status.ok(labels={"y": "2"}))})
-    status = await run_cycle(runner(first, second)[0], context())
-    assert "pre_bind returned y: '2', and a sets it to '1'" in status.message
+async def test_what_only_pre_bind_may_add_and_what_the_framework_sets_are_defects() -> None:
     late = RecordingPlugin("a", [], {"bind": returning(Status.ok(annotations={"x": "1"}))})
     assert "only the OK of pre_bind may have them" in (await run_cycle(runner(late)[0], context())).message
     c = context()
@@ -223,31 +216,6 @@ async def test_a_rollback_that_is_not_overridden_is_the_release() -> None:
     assert isinstance(await run.run_rollback(context(), Status.fatal("no")), Done)
     assert plugin.released == 2
     assert run.answers(context().request, None).effects == {"holds"}
-
-
-async def test_what_a_plugin_shares_is_there_for_the_others_of_its_attempt_only() -> None:
-    class Finds(BindingPlugin):
-        name = "finds"
-
-        async def pre_bind(self, ctx: BindContext) -> Status:
-            ctx.shared["finds/rack"] = "r1"
-            return Status.ok()
-
-    class Reads(BindingPlugin):
-        name = "reads"
-
-        async def pre_bind(self, ctx: BindContext) -> Status:
-            return Status.ok(labels={"rack": ctx.shared["finds/rack"]})
-
-        async def bind(self, ctx: BindContext) -> Status:
-            return Status.ok()
-
-    run, _ = runner(Finds(PluginConfig(), Settings()), Reads(PluginConfig(), Settings()))
-    c = context()
-    await run.run_pre_bind(c)
-    assert isinstance(await run.run_bind(c), Done)
-    assert c.labels == {"rack": "r1"}
-    assert context().shared == {}
 
 
 UNAVAILABLE, BUSY = (
@@ -304,36 +272,6 @@ async def test_what_nobody_can_undo_is_named(spec: str | None, expected: tuple[s
     c = replace(context(), request=decode_bind_request(body | ({"spec": spec} if spec else {})))
     for undo in (run.run_rollback(c, Status.fatal("no")), run.run_release(c)):
         assert await undo == Done(expected)
-
-
-class WaitsForACancelledTask(BindingPlugin):
-    """Shares an operation with other attempts; one of them was withdrawn and has cancelled it."""
-
-    name = "shares"
-
-    async def pre_bind(self, ctx: BindContext) -> Status:
-        work = asyncio.get_running_loop().create_future()
-        work.cancel()
-        await work
-        return Status.ok()
-
-    async def rollback(self, ctx: BindContext, why: Status) -> Status:
-        return await self.pre_bind(ctx)
-
-    async def forget(self, key: ObjectKey) -> None:
-        await self.pre_bind(context())
-
-
-async def test_an_unrequested_cancellation_is_the_plugins_failure() -> None:
-    run, observer = runner(WaitsForACancelledTask(PluginConfig(), Settings()))
-    c = context()
-    status = await run.run_pre_bind(c)
-    assert isinstance(status, Waiting)
-    assert status.plugin == "shares"
-    assert isinstance(await run.run_rollback(c, status), Retriable)
-    await run.forget(c.request.key, c.states)
-    assert observer.errors == [("shares", "pre_bind"), ("shares", "rollback"), ("shares", "forget")]
-    assert run.answers(c.request, c.pod).effects == {"shares"}, "it has a rollback"
 
 
 class RecordingNeighbour(RecordingPlugin):

@@ -8,7 +8,6 @@ import pytest
 from bowline.api import names
 from bowline.kube.lease import (
     account_owners,
-    holder_of,
     is_earlier_term,
     may_have_left_writes,
     new_identity,
@@ -39,19 +38,6 @@ def test_claims(before: dict[str, Any], acquired: str, transitions: int) -> None
         "renewTime": STAMP,
         "leaseTransitions": transitions,
     }
-
-
-@pytest.mark.parametrize(
-    ("lease", "expectation"),
-    [
-        pytest.param({"spec": {"holderIdentity": "me"}}, "me", id="held"),
-        pytest.param({"spec": {"holderIdentity": None}}, "", id="null"),
-        pytest.param({"spec": None}, "", id="an empty spec"),
-        pytest.param({}, "", id="no spec"),
-    ],
-)
-def test_holder(lease: dict[str, Any], expectation: str) -> None:
-    assert holder_of(lease) == expectation
 
 
 POD = {"POD_NAME": "bowline-0", "POD_UID": "0b1c"}

@@ -39,10 +39,6 @@ class Server:
         return [item async for page in read_pages(self.ask, lambda: 0.5) for item in page["items"]]
 
 
-async def test_all_pages_in_order() -> None:
-    assert await Server().read() == ["one", "two", "three"]
-
-
 async def test_only_a_lost_page_is_requested_again() -> None:
     server = Server(at_a=[NoResponse("lost"), NoResponse("lost")], at_b=[NoResponse("lost")])
     assert await server.read() == ["one", "two", "three"]

@@ -4,26 +4,21 @@ import pytest
 
 from bowline.kube.calls import accept, object_path
 from bowline.kube.errors import NotFound
-from bowline.kube.resources import BINDREQUESTS, NODES, PODS, Resource
+from bowline.kube.resources import NODES, PODS, Resource
 
 
 @pytest.mark.parametrize(
     ("resource", "arguments", "expectation"),
     [
-        pytest.param(PODS, {}, "/api/v1/pods", id="a core resource in all namespaces"),
-        pytest.param(PODS, {"namespace": "a"}, "/api/v1/namespaces/a/pods", id="in one namespace"),
         pytest.param(PODS, {"namespace": "a", "name": "b", "subresource": "binding"},
             "/api/v1/namespaces/a/pods/b/binding", id="a subresource"),
         pytest.param(NODES, {"namespace": "ignored", "name": "n.x"}, "/api/v1/nodes/n.x", id="cluster-scoped"),
-        pytest.param(BINDREQUESTS, {"namespace": "a", "name": "b"},
-            "/apis/scheduling.run.ai/v1alpha2/namespaces/a/bindrequests/b", id="a custom resource"),
         pytest.param(PODS, {"namespace": "a", "name": "../../b?c#d%"},
             "/api/v1/namespaces/a/pods/%2E%2E%2F%2E%2E%2Fb%3Fc%23d%25", id="a name cannot reach another path"),
         pytest.param(PODS, {"namespace": "a", "name": ".."}, "/api/v1/namespaces/a/pods/%2E%2E",
             id="a name cannot be the parent"),
         pytest.param(PODS, {"namespace": "a", "name": "b\n"}, "/api/v1/namespaces/a/pods/b%0A",
             id="a name cannot contain a header"),
-        pytest.param(PODS, {"namespace": "a", "name": "ü"}, "/api/v1/namespaces/a/pods/%C3%BC", id="beyond ASCII"),
     ],
 )  # fmt: skip
 def test_paths(resource: Resource, arguments: dict[str, str], expectation: str) -> None:
@@ -35,7 +30,6 @@ def test_paths(resource: Resource, arguments: dict[str, str], expectation: str) 
     [
         pytest.param(PODS, "a", "", id="no name would be the whole collection"),
         pytest.param(PODS, "", "b", id="no namespace would be another path"),
-        pytest.param(NODES, "", "", id="no name of a cluster-scoped object"),
     ],
 )
 def test_an_object_needs_its_name_and_namespace(resource: Resource, namespace: str, name: str) -> None:

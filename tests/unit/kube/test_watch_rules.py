@@ -21,8 +21,6 @@ TOO_LARGE = (Cause("ResourceVersionTooLarge", "Too large resource version"),)
     ("error", "expectation"),
     [
         pytest.param(NoResponse("reset"), False, id="a broken connection is resumed"),
-        pytest.param(from_status(ApiStatus(429)), False, id="a rejected watch, too"),
-        pytest.param(from_status(ApiStatus(500)), False, id="an internal error"),
         pytest.param(from_status(ApiStatus(504, causes=TOO_LARGE)), True, id="a version in the future"),
         pytest.param(from_status(ApiStatus(410, "Expired")), True, id="an expired version"),
         pytest.param(from_status(ApiStatus(403, "Forbidden")), True, id="a right that was removed"),

@@ -30,12 +30,8 @@ def test_addresses(text: str, expectation: ListenAddress) -> None:
     "text",
     [
         pytest.param("8080", id="no colon"),
-        pytest.param("host:", id="no port"),
-        pytest.param("host:http", id="a port by name"),
         pytest.param("host:65536", id="a port too high"),
-        pytest.param("host:-1", id="a negative port"),
         pytest.param("host:٣", id="digits of another script"),
-        pytest.param("::1:80", id="IPv6 without brackets"),
         pytest.param("[localhost]:80", id="brackets around a name"),
     ],
 )

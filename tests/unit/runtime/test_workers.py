@@ -10,7 +10,6 @@ import pytest
 from bowline.runtime.backoff import ItemBackoff
 from bowline.runtime.workers import (
     DONE,
-    REQUEUE,
     Priority,
     ReconcileError,
     Result,
@@ -52,7 +51,6 @@ def started(
     ("answer", "due"),
     [
         pytest.param(Result(timedelta(seconds=5)), 5.0, id="after the returned delay"),
-        pytest.param(REQUEUE, 0.0, id="immediately"),
         pytest.param(Result(timedelta(), Priority.LOW), 0.0, id="immediately with low priority"),
         pytest.param(ReconcileError("refused"), 0.5, id="rate limited after a failure"),
         pytest.param(ReconcileError("refused", at_least=timedelta(seconds=3)), 3.0, id="not before a bound"),

@@ -76,7 +76,6 @@ async def test_a_cancelled_getter_loses_no_key() -> None:
     [
         pytest.param([10, 60], 10, id="a later wish does not put it off"),
         pytest.param([60, 10], 10, id="an earlier wish brings it forward"),
-        pytest.param([60, 0], 0, id="no delay is an add"),
         pytest.param([60, -1], 0, id="a time that has passed is an add"),
     ],
 )
@@ -365,20 +364,6 @@ async def test_simultaneously_hung_namespaces_give_their_workers_back_after_a_se
     key, at = await waiting
     assert at == 1.0
     assert not key.startswith("healthy")
-
-
-async def test_a_slow_key_is_processed_once_and_again_only_when_it_is_done() -> None:
-    queue = fair(workers=1)
-    queue.add("a/1")
-    assert await queue.get() == "a/1"
-    await asyncio.sleep(5)
-    queue.add("a/1")
-    queue.add("b/1")
-    assert await next_key(queue) == "b/1"
-    assert queue.processing == 1
-    queue.done("a/1")
-    assert await next_key(queue) == "a/1"
-    assert (queue.depth, queue.processing) == (0, 0)
 
 
 async def test_workers_that_a_limit_held_back_continue_when_a_key_is_done() -> None:

@@ -3,15 +3,11 @@
 import asyncio
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import MagicMock
 
 import pytest
 
 from bowline.framework.interface.status import Done, Status
-from bowline.testing import conformance
-from bowline.testing.lab import Lab
 from bowline.testing.life_checks import _crossed
-from tests.testing.licence import Licence
 
 
 class Pause:
@@ -45,8 +41,3 @@ async def test_a_second_pod_that_waits_for_the_first_one_is_bound_after_it(has_l
     assert status is not None
     assert isinstance(status, Done)
     assert ends == (["first", "other"] if has_lock else ["other", "first"])
-
-
-def test_a_check_of_what_the_others_have_done_finds_nothing_alone() -> None:
-    lab = Lab(MagicMock(), MagicMock(), MagicMock())
-    conformance.suite(Licence)().test_unused_rights(lab)
