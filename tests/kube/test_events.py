@@ -26,8 +26,8 @@ def note(namespace: str, text: str = "Pod bound to node n1", name: str = "a") ->
 
 
 @asynccontextmanager
-async def running(client: KubeClient, capacity: int = 100) -> AsyncIterator[EventRecorder]:
-    recorder = EventRecorder(client, "test-host_1", capacity=capacity)
+async def running(client: KubeClient) -> AsyncIterator[EventRecorder]:
+    recorder = EventRecorder(client, "test-host_1")
     async with asyncio.TaskGroup() as group:
         task = group.create_task(recorder.run())
         yield recorder

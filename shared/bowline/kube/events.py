@@ -135,10 +135,9 @@ def _reference(ref: ObjectRef) -> dict[str, str]:
 class EventRecorder:
     """Writes events in the background. ``run`` until cancelled; ``flush`` before that, to lose none."""
 
-    def __init__(self, client: KubeClient, instance: str, *, capacity: int = CAPACITY) -> None:
+    def __init__(self, client: KubeClient, instance: str) -> None:
         self._client = client
         self._instance = instance
-        self._capacity = capacity
         self._queue: WorkQueue[Series] = WorkQueue(group=lambda series: series[0].namespace, workers=_WORKERS)
         self._waiting: dict[Series, _Waiting] = {}
         self._series_by_key: OrderedDict[Series, _Series] = OrderedDict()
@@ -159,7 +158,7 @@ class EventRecorder:
         if waiting is not None:
             waiting.count += 1
             waiting.last = now
-        elif len(self._waiting) >= self._capacity:
+        elif len(self._waiting) >= CAPACITY:
             self._client.metrics.events.labels("dropped").inc()
         else:
             # Named once: a create that is retried after a lost reply must not make a second event.

@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
-from typing import Any, TypeVarTuple, Unpack
+from typing import Any
 
 from prometheus_client import CollectorRegistry
 from yarl import URL
@@ -48,8 +48,6 @@ from bowline.testing.fault_proxy.record import Exchange
 from bowline.testing.fault_proxy.server import FaultProxy
 from bowline.testing.plugin_process import running_plugins
 from bowline.testing.subject import Subject
-
-Ts = TypeVarTuple("Ts")
 
 # Between two calls while a plugin waits.
 _WAKE_S = 0.05
@@ -87,11 +85,10 @@ class Calls(PluginCaller):
         check: Callable[[Any], Status | None],
         budget_s: float,
         ctx: BindContext | None,
-        method: Callable[[Unpack[Ts]], Awaitable[Any]],
-        *arguments: *Ts,
+        call: Callable[[], Awaitable[Any]],
     ) -> Status:
         """Call a method; see ``PluginCaller``."""
-        status = await super().run(plugin, point, check, budget_s, ctx, method, *arguments)
+        status = await super().run(plugin, point, check, budget_s, ctx, call)
         if isinstance(status, Done):
             self._keys.update(status.annotations or (), status.labels or ())
         if ctx is not None:

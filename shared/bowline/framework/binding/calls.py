@@ -15,7 +15,7 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol, TypeGuard, TypeVar, TypeVarTuple, Unpack
+from typing import Any, Protocol, TypeGuard, TypeVar
 
 from bowline.api.bindrequest import BindRequest
 from bowline.api.meta import ObjectKey, ObjectUID
@@ -58,7 +58,6 @@ log = logging.getLogger(__name__)
 
 S = TypeVar("S", bound=Status)
 T = TypeVar("T")
-Ts = TypeVarTuple("Ts")
 
 _RESULTS = (Done, Skipped, Retriable, Fatal, Waiting, Transient)
 # Unreadable objects do not keep a request there.
@@ -132,8 +131,7 @@ class PluginCaller:
         check: Callable[[Any], T],
         request: BindRequest,
         ctx: BindContext | None,
-        method: Callable[[Unpack[Ts]], Any],
-        *arguments: *Ts,
+        query: Callable[[], Any],
     ) -> T | Status:
         """Call a synchronous method. Returns its checked result, or the failure: an exception or an invalid result.
 
@@ -141,7 +139,7 @@ class PluginCaller:
         """
         self._query = (plugin.name, point, request)
         try:
-            return check(method(*arguments))
+            return check(query())
         except BaseException as error:  # noqa: BLE001 - becomes a Status; _failure_status() reports it
             return self._failure_status(plugin, point, ctx, _as_exception(error))
         finally:
@@ -158,15 +156,14 @@ class PluginCaller:
         check: Callable[[Any], Status | None],
         budget_s: float,
         ctx: BindContext | None,
-        method: Callable[[Unpack[Ts]], Awaitable[Any]],
-        *arguments: *Ts,
+        call: Callable[[], Awaitable[Any]],
     ) -> Status:
         """Call an asynchronous method within its budget. ``ctx``: None outside of an attempt.
 
         Returns its checked result, OK for None, or the failure. Its duration is recorded, also on cancellation.
         """
         since, status, budget = self._monotonic(), _CANCELLED, Budget(budget_s)
-        in_task = self._in_task(plugin, point, ctx, method, *arguments)
+        in_task = self._in_task(plugin, point, ctx, call)
         abandoned = partial(self._observer.plugin_raised, plugin.name, point, ctx, RuntimeError(_ABANDONED))
         try:
             running = budget.run(in_task, f"{plugin.name}.{point}", abandoned)
@@ -185,12 +182,7 @@ class PluginCaller:
         return status
 
     async def _in_task(
-        self,
-        plugin: Plugin,
-        point: str,
-        ctx: BindContext | None,
-        method: Callable[[Unpack[Ts]], Awaitable[Any]],
-        *arguments: *Ts,
+        self, plugin: Plugin, point: str, ctx: BindContext | None, call: Callable[[], Awaitable[Any]]
     ) -> Any:
         """Call an asynchronous method in the present task. What is no Exception would end a worker or the process."""
         task, request = asyncio.current_task(), ctx.request if ctx is not None else None
@@ -198,7 +190,7 @@ class PluginCaller:
         self._calls[task] = PluginCall(plugin.name, point, key, uid, self._monotonic())
         try:
             with limited_to(permit_of(plugin)):
-                return await method(*arguments)
+                return await call()
         except asyncio.CancelledError:
             raise
         except BaseException as error:

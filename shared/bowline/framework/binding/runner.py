@@ -136,9 +136,8 @@ class Runner:
             return Answers(holders=holders)
         for plugin in self._plugins[BindingPlugin.applies] if pod is not None else ():
             own_request, own_pod = _own(plugin, request, pod)
-            applies = self._caller.ask(
-                plugin, "applies", as_flag, request, None, plugin.applies, own_pod or {}, own_request
-            )
+            applies_to = partial(plugin.applies, own_pod or {}, own_request)
+            applies = self._caller.ask(plugin, "applies", as_flag, request, None, applies_to)
             if isinstance(applies, Status):
                 defects.append(applies)
             elif not applies:
@@ -153,8 +152,8 @@ class Runner:
     def _has_effects(self, plugin: BindingPlugin, request: BindRequest, pod: Object | None) -> bool:
         if plugin not in self._plugins[Plugin.has_side_effects]:
             return True
-        method, own = plugin.has_side_effects, _own(plugin, request, pod)
-        result = self._caller.ask(plugin, "has_side_effects", as_flag, request, None, method, *own)
+        query = partial(plugin.has_side_effects, *_own(plugin, request, pod))
+        result = self._caller.ask(plugin, "has_side_effects", as_flag, request, None, query)
         return isinstance(result, Status) or result
 
     def _applying(self, plugins: Iterable[P], ctx: BindContext) -> list[P]:
@@ -198,8 +197,8 @@ class Runner:
             return self._notified(ctx, failure)
         binders = self._applying(self._plugins[BindingPlugin.bind], ctx)
         for plugin in binders:
-            budget_s, plugin_ctx = plugin.budgets.call_s, self._of_plugin(plugin, ctx)
-            status = await self._caller.run(plugin, "bind", as_status, budget_s, ctx, plugin.bind, plugin_ctx)
+            call = partial(plugin.bind, self._of_plugin(plugin, ctx))
+            status = await self._caller.run(plugin, "bind", as_status, plugin.budgets.call_s, ctx, call)
             if isinstance(status, Done):
                 return status
             if not isinstance(status, Skipped):
@@ -230,9 +229,9 @@ class Runner:
                 except InvalidResult as error:
                     return self._caller.defect(plugin, "pre_bind", ctx, error)
         for builtin in self._applying(self._builtins[BuiltinBindingPlugin.binding_annotations], ctx):
-            add, plugin_ctx = partial(annotations.add, builtin.name), self._of_plugin(builtin, ctx)
-            call = builtin.binding_annotations
-            failure = self._caller.ask(builtin, "binding_annotations", add, ctx.request, ctx, call, plugin_ctx)
+            add = partial(annotations.add, builtin.name)
+            query = partial(builtin.binding_annotations, self._of_plugin(builtin, ctx))
+            failure = self._caller.ask(builtin, "binding_annotations", add, ctx.request, ctx, query)
             if failure is not None:
                 return failure
         return None
@@ -243,8 +242,8 @@ class Runner:
         Each plugin has its own budget, so a slow one does not prevent the calls of the others.
         """
         for plugin in self._applying(self._plugins[BindingPlugin.post_bind], ctx):
-            budget_s, plugin_ctx = plugin.budgets.post_bind_s, self._of_plugin(plugin, ctx)
-            await self._caller.run(plugin, "post_bind", as_none, budget_s, ctx, plugin.post_bind, plugin_ctx)
+            call = partial(plugin.post_bind, self._of_plugin(plugin, ctx))
+            await self._caller.run(plugin, "post_bind", as_none, plugin.budgets.post_bind_s, ctx, call)
 
     async def run_rollback(self, ctx: BindContext, why: Status) -> Done | Retriable | Transient:
         """Roll back in reverse order. A failure does not stop the others; Done only if all are Done or Skipped.
@@ -274,10 +273,9 @@ class Runner:
     ) -> Done | Retriable | Transient:
         results: list[Status] = []
         for plugin in self._recorded(point, ctx):
-            name, budget_s, call = point.__name__, plugin.budgets.rollback_s, method_of(plugin)
-            plugin_ctx = self._of_plugin(plugin, ctx)
-            status = await self._caller.run(plugin, name, as_status, budget_s, ctx, call, plugin_ctx, *arguments)
-            results.append(status)
+            name, budget_s = point.__name__, plugin.budgets.rollback_s
+            call = partial(method_of(plugin), self._of_plugin(plugin, ctx), *arguments)
+            results.append(await self._caller.run(plugin, name, as_status, budget_s, ctx, call))
         return undone([*results, *self._left_by(ctx.request)])
 
     def _left_by(self, request: BindRequest) -> list[Status]:
@@ -300,8 +298,8 @@ class Runner:
         states.clear()
         for plugin in self._plugins[BindingPlugin.forget]:
             if plugin.name in called:
-                budget_s = plugin.budgets.rollback_s
-                await self._caller.run(plugin, "forget", as_none, budget_s, None, plugin.forget, key)
+                budget_s, call = plugin.budgets.rollback_s, partial(plugin.forget, key)
+                await self._caller.run(plugin, "forget", as_none, budget_s, None, call)
 
     # --- calls ---
 
@@ -320,8 +318,8 @@ class Runner:
         return merge_waits(waits) if waits else Status.ok()
 
     async def _pre_bind_one(self, plugin: BindingPlugin, ctx: BindContext) -> Status:
-        budget_s, plugin_ctx = plugin.budgets.call_s, self._of_plugin(plugin, ctx)
-        status = await self._caller.run(plugin, "pre_bind", as_prepared, budget_s, ctx, plugin.pre_bind, plugin_ctx)
+        call = partial(plugin.pre_bind, self._of_plugin(plugin, ctx))
+        status = await self._caller.run(plugin, "pre_bind", as_prepared, plugin.budgets.call_s, ctx, call)
         if isinstance(status, Done) and (status.annotations or status.labels):
             ctx.prepared[plugin.name] = status
         # A plugin with nothing to do may return either.
@@ -331,8 +329,8 @@ class Runner:
         """Return the attempt's result; the plugins that follow its failures have been told of one."""
         if isinstance(status, Failure):
             for plugin in self._applying(self._builtins[BuiltinBindingPlugin.on_failure], ctx):
-                method, plugin_ctx = plugin.on_failure, self._of_plugin(plugin, ctx)
-                self._caller.ask(plugin, "on_failure", as_none, ctx.request, ctx, method, plugin_ctx)
+                query = partial(plugin.on_failure, self._of_plugin(plugin, ctx))
+                self._caller.ask(plugin, "on_failure", as_none, ctx.request, ctx, query)
         return status
 
     def _of_plugin(self, plugin: Plugin, ctx: BindContext) -> BindContext:

@@ -19,11 +19,10 @@ CAPACITY = 8192
 
 
 class NodeLabels:
-    """A cache of nodes with all their labels, bounded by ``capacity``."""
+    """A cache of nodes with all their labels, bounded by ``CAPACITY``."""
 
-    def __init__(self, client: ObjectClient, capacity: int = CAPACITY) -> None:
+    def __init__(self, client: ObjectClient) -> None:
         self._client = client
-        self._capacity = capacity
         self._nodes: OrderedDict[str, tuple[ResourceVersion, Node]] = OrderedDict()
 
     def __len__(self) -> int:
@@ -49,6 +48,6 @@ class NodeLabels:
         node = Node(name, labels)
         self._nodes[name] = (version, node)
         self._nodes.move_to_end(name)
-        if len(self._nodes) > self._capacity:
+        if len(self._nodes) > CAPACITY:
             self._nodes.popitem(last=False)
         return node
