@@ -116,27 +116,19 @@ class DeletingEachFailure(ExitingAtADenial):
         return bool(request.get("status", {}).get("phase", "Pending") == self.phase)
 
 
-class DeletingEachSuccess(DeletingEachFailure):
-    """The API of custom objects, for a scheduler that cleans up all requests of bound pods."""
+class DeletingSuccessesByName(DeletingEachFailure):
+    """The API of custom objects, for a scheduler that cleans up after bound pods without a precondition."""
 
     phase = "Succeeded"
-
-
-class DeletingSuccessesByName(DeletingEachSuccess):
-    """The API of custom objects, for a scheduler that cleans up without a precondition."""
 
     def options(self, metadata: Any) -> Any:
         return {"grace_period_seconds": 0}
 
 
-class HavingNoPatience(DeletingEachFailure):
-    """The API of custom objects, for a scheduler that withdraws what is not final yet."""
+class DecidingTwice(DeletingEachFailure):
+    """The API of custom objects, for a scheduler that decides once more for a pod before the first one has ended."""
 
     phase = "Pending"
-
-
-class DecidingTwice(HavingNoPatience):
-    """The API of custom objects, for a scheduler that decides once more for a pod before the first one has ended."""
 
     def create_namespaced_custom_object(self, **request: Any) -> Any:
         created = self._api.create_namespaced_custom_object(**request)
@@ -222,12 +214,6 @@ def to_any_node(core: Any, custom: Any, pod: Any, request: Any) -> Any:
 def deleting_the_pod(core: Any, custom: Any, pod: Any, request: Any) -> Any:
     if request.get("status", {}).get("phase") == "Failed":
         core.delete_namespaced_pod(pod["metadata"]["name"], pod["metadata"]["namespace"])
-
-
-def deleting_pods_by_name(core: Any, custom: Any, pod: Any, request: Any) -> Any:
-    if request.get("status", {}).get("suggestion") == "DeletePod":
-        core = SimpleNamespace(delete_namespaced_pod=lambda *key, **_: client.CoreV1Api().delete_namespaced_pod(*key))
-    return react(core, custom, pod, request)
 
 
 def of_whole_devices(pod: Any, node: Any, groups: Any, free: Any, used: Any) -> Any:
@@ -317,7 +303,6 @@ PARTS: dict[str, tuple[str, Any]] = {
     "leaves_failures": ("has_paused", lambda _: False),
     "returns_to_the_node": ("react", to_any_node),
     "deletes_failed_pods": ("react", deleting_the_pod),
-    "deletes_pods_by_name": ("react", deleting_pods_by_name),
     "deletes_failures_at_once": ("has_paused", lambda request: request.get("status", {}).get("phase") == "Failed"),
     "counts_no_shares": ("take", of_whole_devices),
     "joins_any_group": ("place", to_any_group),

@@ -48,7 +48,6 @@ IDLE_LIMIT_S = 30.0
         pytest.param("returns_to_the_node", "failed-node", "reschedules-elsewhere", id="the same node again"),
         pytest.param("deletes_failed_pods", "repeated-failure", "deletes-no-pods", id="the pod of a failed request"),
         pytest.param("ignores_failures", "delete-pod", "deletes-a-controllers-pod", id="keeps a controller's pod"),
-        pytest.param("deletes_pods_by_name", "delete-pod", "deletes-by-uid", id="a pod by name"),
         pytest.param("deletes_failures_at_once", "removed-cause", "pauses-after-a-failure",
             id="no pause after a failure"),
         pytest.param("deletes_each_failure", "others-requests", "own-pods-only", id="each failed request"),

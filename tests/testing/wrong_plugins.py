@@ -5,7 +5,6 @@ import itertools
 import socket
 import threading
 import time
-import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -40,12 +39,6 @@ from tests.testing.right_plugins import SERVER, Outside
 
 _KEPT: list[asyncio.Task[None]] = []
 _ANSWERS: Iterator[Any] = itertools.cycle((True, "yes"))
-
-
-class _Unclosed:
-    """A client as of HTTP."""
-
-    closed = False
 
 
 class Unruly(AdmissionPlugin):
@@ -100,13 +93,12 @@ class Guessing(BindingPlugin):
 
 
 class Untidy(BindingPlugin):
-    """Binds the pod; blocks the event loop meanwhile, and leaves tasks, a thread and a client behind."""
+    """Binds the pod; blocks the event loop meanwhile, and leaves tasks and a thread behind."""
 
     name = "untidy"
 
     async def setup(self, handle: Handle) -> None:
         self._enqueue = handle.worker("sweep", self._sweep)
-        self._sockets = [_Unclosed()]
 
     async def run(self) -> None:
         _KEPT[:] = [asyncio.create_task(asyncio.sleep(3600))]
@@ -158,7 +150,7 @@ class Undeclared(Licence):
 
 
 class Remembering(Licence):
-    """Keeps each request: itself, in its class, in a default argument; and raises in forget."""
+    """Keeps each request: itself, and in its class; and raises in forget."""
 
     name = "remembering"
     seats: ClassVar[set[str]] = set()
@@ -170,10 +162,6 @@ class Remembering(Licence):
     async def post_bind(self, ctx: BindContext) -> None:
         self._bound[ctx.request.key] = ctx.spec.selected_node
         self.seats.add(ctx.request.pod_uid)
-        self._note(ctx.request.pod_uid)
-
-    def _note(self, uid: str, uids: list[str] = []) -> None:  # noqa: B006 - the mistake
-        uids.append(uid)
 
     async def forget(self, key: ObjectKey) -> None:
         raise KeyError(key)
@@ -455,22 +443,6 @@ class Shielding(Outside):
     async def _take(self, ctx: BindContext) -> None:
         await asyncio.wait([asyncio.create_task(self._released.wait())], timeout=2)
         await super().pre_bind(ctx)
-
-
-class Generating(Outside):
-    """Takes a seat of a new name in each call, and knows it in memory only."""
-
-    name = "generating"
-
-    async def pre_bind(self, ctx: BindContext) -> Status:
-        ctx.state["seat"] = f"seat {uuid.uuid4()}"
-        SERVER.append(ctx.state["seat"])
-        return Status.ok()
-
-    async def release(self, ctx: BindContext) -> Status:
-        if "seat" in ctx.state:
-            SERVER.remove(ctx.state.pop("seat"))
-        return Status.ok()
 
 
 class _LooseArguments(PluginConfig):

@@ -125,10 +125,6 @@ async def _term(made: Trial) -> AsyncIterator[tuple[LabProcess, list[str]]]:
     for task in asyncio.all_tasks() - tasks:
         texts.append(f"leaves the task {_name_of(task)} when its term has ended; cancel it at the end of `run`")
         task.cancel()
-    for name, value in vars(process.plugin).items():
-        clients = [value, *(value if isinstance(value, list | tuple | set) else ())]
-        if any(getattr(client, "closed", getattr(client, "is_closed", None)) is False for client in clients):
-            texts.append(f"leaves self.{name} open; close it at the end of `run`")
 
 
 @contextmanager
@@ -200,14 +196,13 @@ async def forgets(lab: Lab, subject: Subject) -> AsyncIterator[str]:
 
 
 def _memory(plugin: BindingPlugin, files: frozenset[str]) -> Iterator[tuple[str, Any]]:
-    """Yield what outlives a call, by its name: also class attributes, default arguments and a module's globals."""
+    """Yield what outlives a call, by its name: also class attributes and a module's globals."""
     yield from ((f"self.{name}", value) for name, value in vars(plugin).items())
     for module in [module for module in sys.modules.values() if getattr(module, "__file__", None) in files]:
         yield from vars(module).items()
     for kind in type(plugin).__mro__:
         if getattr(sys.modules[kind.__module__], "__file__", None) in files:
-            for name, value in vars(kind).items():
-                yield f"{kind.__name__}.{name}", getattr(value, "__defaults__", value)
+            yield from ((f"{kind.__name__}.{name}", value) for name, value in vars(kind).items())
 
 
 async def survives_interruptions(lab: Lab, subject: Subject) -> AsyncIterator[str]:

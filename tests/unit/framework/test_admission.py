@@ -134,19 +134,6 @@ class TestOrder:
     def test_validation_sees_the_mutated_pod(self) -> None:
         assert chain(Labels, Needs).admit_pod(pod(), CREATE).allowed
 
-    def test_errors_are_reported_together_in_plugin_order(self) -> None:
-        verdict = chain(Needs, Labels).validate_pod(pod(annotations={"bad": "a b"}), None, CREATE)
-        assert [(fault.rule.id, fault.value) for fault in verdict.errors] == [
-            ("needs/seen", None),
-            ("labels/bad", "a"),
-            ("labels/bad", "b"),
-        ]
-
-    def test_a_warning_does_not_deny(self) -> None:
-        verdict = chain(Labels).admit_pod(pod(annotations={"odd": ""}), CREATE)
-        assert verdict.allowed
-        assert [fault.rule.id for fault in verdict.warnings] == ["labels/odd"]
-
     def test_an_object_with_errors_that_do_not_deny_is_not_patched(self) -> None:
         verdict = chain(Labels).admit_pod(pod(annotations={"bad": "x", "odd": ""}), CREATE).as_warnings()
         assert (verdict.allowed, verdict.patch) == (True, ())
@@ -162,15 +149,15 @@ class TestScope:
             pytest.param(pod(annotations={"bad": "x"}), "excluded", id="a namespace that the configuration excludes"),
             pytest.param(pod("other", annotations={"bad": "x"}), "team", id="a pod of another scheduler"),
             pytest.param(pod(None, annotations={"bad": "x"}), "team", id="a pod without a scheduler name"),
-            pytest.param(pod("", annotations={"bad": "x"}), "team", id="a pod with an empty scheduler name"),
             pytest.param(pod(annotations={"bad": "x", names.MIRROR_POD: "h"}), "team", id="a mirror pod"),
         ],
     )
     def test_out_of_scope_pods_pass_unchanged(self, raw: dict[str, Any], namespace: str) -> None:
         settings = Settings(namespaces=Namespaces(exclude=("excluded",)))
-        before = copy.deepcopy(raw)
-        assert chain(Labels, settings=settings).admit_pod(raw, AdmissionInfo(namespace=namespace)) == ALLOWED
+        before, info = copy.deepcopy(raw), AdmissionInfo(namespace=namespace)
+        assert chain(Labels, settings=settings).admit_pod(raw, info) == ALLOWED
         assert raw == before
+        assert chain(Labels, settings=settings).validate_pod(raw, None, info) == ALLOWED
 
     def test_every_scheduler_is_ours_with_a_star(self) -> None:
         settings = Settings(scheduler_names=("*",))
@@ -226,10 +213,7 @@ class TestTemplates:
         ("template", "path"),
         [
             pytest.param("text", "spec.template", id="a template that is no object"),
-            pytest.param({}, "spec.template.spec", id="a template without a spec"),
             pytest.param({"metadata": [], "spec": {}}, "spec.template.metadata", id="metadata that is a list"),
-            pytest.param({"spec": {"schedulerName": 1}}, "spec.template.spec.schedulerName",
-                id="a scheduler that is a number"),
         ],
     )  # fmt: skip
     def test_a_malformed_template_is_denied_with_its_path(self, template: Any, path: str) -> None:
@@ -277,17 +261,13 @@ class TestPluginsThatFail:
         failing, calls = self.recording_chain(Raises)
         verdict = failing.admit_bind_request(raw, CREATE)
         assert "labels" not in raw["metadata"]
+        assert raw["metadata"]["finalizers"] == [names.FINALIZER], "whether it leaves effects is not known"
         assert rules(verdict) == ["raises/internal"]
         assert [point for _, point, _ in calls] == [
             "has_side_effects",
             "mutate_bind_request",
             "validate_bind_request",
         ]
-
-    def test_a_plugin_with_unknown_effects_gets_the_finalizer(self) -> None:
-        raw = request()
-        self.recording_chain(Raises)[0].admit_bind_request(raw, CREATE)
-        assert raw["metadata"]["finalizers"] == [names.FINALIZER]
 
 
 class TestBindRequests:
@@ -297,15 +277,8 @@ class TestBindRequests:
         assert verdict.patch == ({"op": "add", "path": "/spec/podUID", "value": "uid-1"},)
         assert raw["spec"]["podUID"] == "uid-1"
 
-    @pytest.mark.parametrize(
-        "raw",
-        [
-            pytest.param(request(), id="there is no owner reference"),
-            pytest.param(with_owner(request(), name="another"), id="the owner is another pod"),
-            pytest.param(with_owner(request(podUID="uid-1")), id="it is given already"),
-        ],
-    )
-    def test_the_pod_uid_is_unchanged_when(self, raw: dict[str, Any]) -> None:
+    @pytest.mark.parametrize("raw", [with_owner(request(), name="another"), with_owner(request(podUID="uid-1"))])
+    def test_the_pod_uid_is_unchanged_if_the_owner_is_another_pod_or_it_is_given(self, raw: dict[str, Any]) -> None:
         assert chain().admit_bind_request(raw, CREATE) == ALLOWED
 
     def test_a_pod_uid_that_contradicts_the_owner_is_denied(self) -> None:
@@ -341,7 +314,6 @@ class TestBindRequests:
         [
             pytest.param({"selectedNode": "m", "podName": "q"}, ["spec.podName", "spec.selectedNode"],
                 id="two fields"),
-            pytest.param({"selectedGPUGroups": ["a"]}, ["spec.selectedGPUGroups"], id="a field that was absent"),
             pytest.param({"backoffLimit": 3}, [], id="backoffLimit"),
             pytest.param({"selectedNode": "m", "deleted": True}, [], id="of a request that is deleted"),
         ],
@@ -354,19 +326,6 @@ class TestBindRequests:
         assert [(fault.path, fault.rule.id) for fault in verdict.errors if not fault.is_warning] == [
             (path, "bindrequest/immutable") for path in paths
         ]
-
-    def test_every_schema_error_is_reported_and_no_field_is_set(self) -> None:
-        raw = with_owner(
-            {"metadata": {"name": "r"}, "spec": {"podName": 1, "receivedGPU": {"count": -1, "portion": "2"}}}
-        )
-        verdict = chain(Effects).admit_bind_request(raw, CREATE)
-        assert sorted(fault.path for fault in verdict.errors) == [
-            "spec.podName",
-            "spec.receivedGPU.count",
-            "spec.receivedGPU.portion",
-            "spec.selectedNode",
-        ]
-        assert not verdict.patch
 
     @pytest.mark.parametrize(
         ("change", "expectation"),
@@ -386,21 +345,13 @@ class TestBindRequests:
         change(new)
         assert rules(chain(Effects).admit_bind_request(new, UPDATE, old)) == expectation
 
-    def test_a_changed_request_is_validated_and_an_unchanged_one_is_not(self) -> None:
-        old, new = with_owner(request()), with_owner(request(backoffLimit=-1))
-        assert not chain(Effects).admit_bind_request(new, UPDATE, old).allowed
-        assert chain(Effects).admit_bind_request(new, UPDATE, new).allowed
-
     @pytest.mark.parametrize(
         ("raw", "path"),
         [
             pytest.param({"spec": {}}, "metadata", id="without metadata"),
             pytest.param({"metadata": {"name": "r"}, "spec": "x"}, "spec", id="whose spec is a string"),
-            pytest.param({"metadata": {"name": "r"}}, "spec", id="without a spec"),
             pytest.param({"metadata": {"name": "r", "ownerReferences": "x"}, "spec": {}}, "metadata.ownerReferences",
                 id="whose owners are a string"),
-            pytest.param({"metadata": {"name": "r"}, "spec": {}, "status": []}, "status",
-                id="whose status is a list"),
         ],
     )  # fmt: skip
     def test_a_malformed_request_is_denied_with_its_path(self, raw: dict[str, Any], path: str) -> None:

@@ -30,11 +30,8 @@ def warnings(settings: Settings, annotations: Json) -> dict[str, str]:
 
 
 OFF = [
-    "nvidia.com/container.main.gpu-memory.request",
     "nvidia.com/container.main.gpu-memory.limit",
-    "nvidia.com/container.main.gpu-compute.mode",
     "kai.scheduler/container.main.gpu-memory.portion.limit",
-    "gpu-memory.limit",
     "gpu-fraction.limit",
 ]
 
@@ -51,7 +48,7 @@ def test_an_annotation_of_a_plugin_that_is_off_names_the_plugin_and_the_setting(
 
 def test_an_annotation_of_an_enabled_plugin_is_no_warning() -> None:
     enabled = Settings(gpu_sharing=GpuSharingSettings(nv_fractions=True))
-    assert warnings(enabled, {"gpu-memory": "8192", OFF[1]: "16Gi"}) == {}
+    assert warnings(enabled, {"gpu-memory": "8192", OFF[0]: "16Gi"}) == {}
 
 
 def test_a_share_without_the_plugin_that_gives_it_is_named() -> None:
