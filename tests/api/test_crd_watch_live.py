@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from bowline.kube.stored import is_stored
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.errors import LocalApiError
 from tests.api.samples import ALL, STRICT, bind_request, spec
@@ -114,14 +115,5 @@ def test_the_api_server_keeps_all_of_the_definition(crd_cluster: Cluster) -> Non
     stored_definition = crd_cluster.api.get(
         f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{definition['metadata']['name']}"
     )
-    assert contains(definition["spec"], stored_definition["spec"])
+    assert is_stored(definition["spec"], stored_definition["spec"])
     assert "NonStructuralSchema" not in [condition["type"] for condition in stored_definition["status"]["conditions"]]
-
-
-def contains(expected: Any, stored: Any) -> bool:
-    """Return whether everything that was sent is stored; defaults may have been added."""
-    if isinstance(expected, dict):
-        return all(key in stored and contains(value, stored[key]) for key, value in expected.items())
-    if isinstance(expected, list):
-        return len(expected) == len(stored) and all(map(contains, expected, stored))
-    return bool(expected == stored)

@@ -81,19 +81,6 @@ async def test_a_write_outside_the_permit_is_not_sent(client: KubeClient, namesp
     await client.create(CONFIGMAPS, namespace, configmap("other"))
 
 
-async def test_lists_are_paged_at_one_resource_version(client: KubeClient, namespace: str) -> None:
-    for number in range(7):
-        await client.create(CONFIGMAPS, namespace, configmap(f"m{number}"))
-    selection = Selection(CONFIGMAPS, namespace)
-    pages = [page["metadata"] | {"count": len(page["items"])} async for page in client.pages(selection, page_size=3)]
-    assert [page["count"] for page in pages] == [3, 3, 1]
-    assert len({page["resourceVersion"] for page in pages}) == 1
-    assert [item["metadata"]["name"] for item in await client.list_all(CONFIGMAPS, namespace)] == [
-        f"m{number}" for number in range(7)
-    ]
-    assert await client.list_all(CONFIGMAPS, namespace, field_selector="metadata.name=nothing") == []
-
-
 async def test_a_page_that_is_too_large_is_asked_for_with_fewer_objects(client: KubeClient, namespace: str) -> None:
     for number in range(12):
         await client.create(CONFIGMAPS, namespace, configmap(f"m{number:02}", x="x" * 900_000))

@@ -1,7 +1,6 @@
 """The CA of the API server's certificate is rotated while a process runs."""
 
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
 
@@ -20,9 +19,8 @@ from bowline.testing.fault_proxy.server import FaultProxy
 from tests.kube.test_reflector import running
 
 
-@pytest.mark.parametrize("in_pod", [True, False], ids=["of a pod", "of a named server"])
 async def test_a_rotated_cluster_ca_is_trusted_by_the_running_process(
-    administrator: Path, proxy: FaultProxy, namespace: str, tmp_path: Path, in_pod: bool
+    administrator: Path, proxy: FaultProxy, namespace: str, tmp_path: Path
 ) -> None:
     """First both CAs are trusted, then the API server has a certificate of the new CA; all connections are closed."""
     token_file = api_server(administrator).token_file
@@ -34,10 +32,7 @@ async def test_a_rotated_cluster_ca_is_trusted_by_the_running_process(
 
     old = proxy.ca_pem
     publish(old)
-    port = str(urlsplit(proxy.url).port)
-    environ = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": port}
-    named = ApiServer(proxy.url, tmp_path / "token", tmp_path / "ca.crt")
-    access = load_access(None if in_pod else named, environ=environ, service_account=tmp_path)
+    access = load_access(ApiServer(proxy.url, tmp_path / "token", tmp_path / "ca.crt"))
     async with KubeClient(access) as client:
         await client.list(CONFIGMAPS, namespace)
         proxy.rotate_authority()

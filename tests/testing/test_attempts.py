@@ -1,27 +1,19 @@
 """The fixtures `bind_context` and `run_attempt`, and the builders, on a real API server."""
 
-from collections.abc import Iterable
 from typing import Any
 
 import pytest
 
 from bowline import (
-    AdmissionInfo,
-    AdmissionPlugin,
-    BindContext,
-    BindingPlugin,
     Done,
-    EventSource,
     Fatal,
-    Handle,
-    MutablePod,
-    ObjectKey,
     Status,
     Waiting,
 )
 from bowline.errors import NotFound
+from bowline.kube.stored import is_stored
 from bowline.localcluster.cluster import Cluster
-from bowline.resources import CONFIGMAPS, NODES
+from bowline.resources import CONFIGMAPS
 from bowline.testing import builders
 from bowline.testing.attempts import Attempts, BindContexts
 from bowline.testing.fault_proxy.faults import FaultAnswer
@@ -84,45 +76,6 @@ def test_the_api_server_stores_what_a_builder_returns(bowline_cluster: Cluster, 
     body = STORED[collection]
     stored = bowline_cluster.api.post(f"{collection}?fieldValidation=Strict", body)
     try:
-        assert _contains(stored, body)
+        assert is_stored(body, stored)
     finally:
         bowline_cluster.api.delete(f"{collection}/{body['metadata']['name']}")
-
-
-def _contains(actual: Any, expected: Any) -> bool:
-    """Return whether everything expected is stored, beside defaults."""
-    if isinstance(expected, dict):
-        return all(key in actual and _contains(actual[key], value) for key, value in expected.items())
-    if isinstance(expected, list):
-        return len(actual) >= len(expected) and all(map(_contains, actual, expected))
-    return bool(actual == expected)
-
-
-class Working(AdmissionPlugin, BindingPlugin):
-    """Waits until its queue and its watch have worked."""
-
-    name = "working"
-
-    def mutate_pod(self, pod: MutablePod, info: AdmissionInfo) -> None:
-        pod.set_annotation("working.example/reviewed", "true")
-
-    async def setup(self, handle: Handle) -> None:
-        self._worked: set[str] = set()
-        self._enqueue = handle.worker("queue", self._work)
-
-    def event_sources(self) -> Iterable[EventSource]:
-        yield EventSource(NODES.as_metadata(), on_change=lambda _, __: self._worked.add("watch"))
-
-    async def pre_bind(self, ctx: BindContext) -> Status:
-        self._enqueue(ctx.request.key)
-        missing = {"queue", "watch"} - self._worked
-        return Status.wait(f"{', '.join(sorted(missing))} has not worked yet") if missing else Status.ok()
-
-    async def _work(self, _: ObjectKey) -> None:
-        self._worked.add("queue")
-
-
-async def test_queues_watches_and_admission_of_the_plugin_work(run_attempt: Attempts) -> None:
-    async with run_attempt(Working) as attempt:
-        assert (attempt.status, attempt.errors) == (Status.ok(), ())
-        assert attempt.pod["metadata"]["annotations"]["working.example/reviewed"] == "true"

@@ -41,4 +41,5 @@ def test_which_writes_may_land_later(
     except (KubeError, asyncio.CancelledError):
         pass
     assert (bool(writes), writes.last(99.0)) == (is_late, AT if is_late else None)
-    assert writes.has_lost_binding is (is_late and is_binding)
+    writes.lose(AT, is_binding=False)
+    assert writes.has_lost_binding is (is_late and is_binding), "also after another one"
