@@ -1,11 +1,15 @@
 """Conformance: a correct plugin and the built-in ones pass, and each wrong one is named by its check."""
 
+import asyncio
+from contextlib import suppress
 from typing import Any
 from unittest import SkipTest
 
 import pytest
 
+from bowline import ObjectClient
 from bowline.api import names
+from bowline.errors import Invalid, NotFound
 from bowline.framework.interface.plugin import Plugin
 from bowline.framework.registry import Builtin
 from bowline.localcluster.cluster import Cluster
@@ -15,13 +19,12 @@ from bowline.plugins.gpu_sharing.plugin import GpuSharing
 from bowline.plugins.hami_core import HamiCore
 from bowline.plugins.nv_fractions import NvFractions
 from bowline.plugins.volume_binding import VolumeBinding
-from bowline.resources import PERSISTENTVOLUMECLAIMS, PERSISTENTVOLUMES, RESOURCECLAIMS, STORAGECLASSES
+from bowline.resources import PERSISTENTVOLUMECLAIMS, PERSISTENTVOLUMES, PODS, RESOURCECLAIMS, STORAGECLASSES
 from bowline.testing import builders, conformance
 from bowline.testing.lab import Lab
 from tests.plugins.claims import claim_decisions
 from tests.testing import wrong_plugins
 from tests.testing.licence import SEATS, Conditional, Licence
-from tests.testing.node_agent import reported_devices
 from tests.testing.right_plugins import SERVER, Annotating, Asking, Outside, ShortNames, answer, outage
 from tests.waiting import LIMIT_S
 
@@ -174,6 +177,18 @@ SHARING = [
 ]
 
 
+async def report_devices(client: ObjectClient, _: str) -> None:
+    """Play the agents of reservation pods: each reports a device, its own UID."""
+    while True:
+        for metadata in [item["metadata"] for item in await client.list_all(PODS, names.RESERVATION_APP)]:
+            if names.RESERVED_DEVICE not in metadata.get("annotations", {}):
+                annotations = {names.RESERVED_DEVICE: f"GPU-{metadata['uid']}"}
+                body = {"metadata": {"uid": metadata["uid"], "annotations": annotations}}
+                with suppress(NotFound, Invalid):  # deleted, perhaps replaced
+                    await client.patch(PODS, names.RESERVATION_APP, metadata["name"], body)
+        await asyncio.sleep(0.02)
+
+
 @pytest.mark.parametrize(("plugin", "others", "annotations", "checks"), SHARING)
 def test_a_plugin_of_shares_conforms_with_a_share(
     bowline_cluster: Cluster,
@@ -183,6 +198,7 @@ def test_a_plugin_of_shares_conforms_with_a_share(
     checks: tuple[str, ...],
 ) -> None:
     bowline_cluster.make_runtime_class()
+    bowline_cluster.make_namespace(names.RESERVATION_APP)
     pod = builders.pod(runtimeClassName="nvidia")
     pod["metadata"]["annotations"] = annotations
     request = {
@@ -190,11 +206,17 @@ def test_a_plugin_of_shares_conforms_with_a_share(
         "receivedGPU": {"count": 1, "portion": "0.50"},
         "selectedGPUGroups": ["{namespace}"],
     }
-    with reported_devices(bowline_cluster):
-        run = conformance.run(
-            plugin, bowline_cluster, checks=checks, pods=[pod], request=request, others=others, limit_s=LIMIT_S
-        )
-        assert list(run) == []
+    run = conformance.run(
+        plugin,
+        bowline_cluster,
+        checks=checks,
+        pods=[pod],
+        request=request,
+        others=others,
+        world=report_devices,
+        limit_s=LIMIT_S,
+    )
+    assert list(run) == []
 
 
 # The plugin has no rollback, as in kube-scheduler: the PV controller may act on its writes already.
