@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from bowline.kube.calls import Call, PatchType, limited_to
+from bowline.kube.calls import Call, limited_to
 from bowline.kube.client import KubeClient
 from bowline.kube.config import load_access
 from bowline.kube.errors import (
@@ -27,18 +27,6 @@ from bowline.testing.fault_proxy.rules import CallMatch, FaultRule
 from bowline.testing.fault_proxy.server import FaultProxy
 from tests.kube.objects import pod
 from tests.waiting import LIMIT_S
-
-
-async def test_server_side_apply_in_the_clients_name(client: KubeClient, namespace: str) -> None:
-    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"x": "1"}}
-    await client.patch(CONFIGMAPS, namespace, "a", body, content_type=PatchType.APPLY)
-    body["data"] = {"x": "2"}
-    apply = {"content_type": PatchType.APPLY, "field_manager": "other-manager"}
-    with pytest.raises(Conflict, match='conflict with "bowline-test"'):
-        await client.patch(CONFIGMAPS, namespace, "a", body, **apply)  # type: ignore[arg-type]  # a dict of both
-    await client.patch(
-        CONFIGMAPS, namespace, "a", body, content_type=PatchType.APPLY, field_manager="other", force=True
-    )
 
 
 @pytest.mark.parametrize("resource", [DEPLOYMENTS, PODS], ids=["of a group", "of the core group"])

@@ -74,7 +74,7 @@ class KubeClient(ObjectClient):
 
     def __init__(self, access: ClusterAccess, options: ClientOptions | None = None) -> None:
         self._options = options = options or ClientOptions()
-        super().__init__(options.name, options.clock, options.random)
+        super().__init__(options.clock, options.random)
         self.unreadable = UnreadableObjects(options.metrics.count_unreadable)
         self.metrics = options.metrics
         self.ledger = Ledger(options.clock.monotonic)

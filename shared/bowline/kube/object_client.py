@@ -121,8 +121,7 @@ class ObjectClient(ABC):
     ``clock``: the process's time, which tests replace; ``random``: its random numbers, for names and jitter.
     """
 
-    def __init__(self, name: str, clock: Clock, random: Random) -> None:
-        self._name = name
+    def __init__(self, clock: Clock, random: Random) -> None:
         self.clock, self.random = clock, random
         self.unreadable = UnreadableObjects(lambda _: None)
         self._page_turn = PageTurn()
@@ -271,7 +270,7 @@ class ObjectClient(ABC):
                 raise NotStoredError(f"{failure}; it cannot be deleted: {error}", failure.stored) from error
             raise
 
-    async def patch(  # noqa: PLR0913 - the options of the API server
+    async def patch(
         self,
         resource: Resource,
         namespace: str,
@@ -281,18 +280,15 @@ class ObjectClient(ABC):
         subresource: str = "",
         content_type: PatchType = PatchType.MERGE,
         field_manager: str = "",
-        force: bool = False,
         essential: Body | None = None,
     ) -> dict[str, Any]:
         """Patch an object. A resourceVersion in the body is a precondition (Conflict).
 
-        ``field_manager`` defaults to the client's name; ``force`` is only valid with APPLY. ``essential``: the part
-        of the body that must be stored as written, usually all of a merge patch. If an admission webhook or policy
-        has changed it, NotStoredError is raised; a plugin need not catch it: the request then waits with that reason.
+        ``essential``: the part of the body that must be stored as written, usually all of a merge patch. If an
+        admission webhook or policy has changed it, NotStoredError is raised; a plugin need not catch it: the request
+        then waits with that reason.
         """
-        params = {"force": "true"} if force else {}
-        if field_manager or content_type is PatchType.APPLY:
-            params["fieldManager"] = field_manager or self._name
+        params = {"fieldManager": field_manager} if field_manager else {}
         path = object_path(resource, namespace, name, subresource) + query(params)
         call = Call("PATCH", "patch", resource, ObjectKey(namespace, name), subresource)
         return await self._call(call, path, body, content_type, essential=essential)

@@ -236,21 +236,29 @@ class Watching(BindingPlugin):
         return self.sources
 
 
-def test_each_source_is_a_watch_of_its_own() -> None:
-    stores: list[Any] = []
+def test_each_source_is_a_watch_of_its_own_whose_changes_wake_the_requests_of_both_versions() -> None:
+    stores, woken = list[Any](), list[ObjectKey]()
     plugin = Watching(PluginConfig(), Settings())
     plugin.sources = (
-        EventSource(CONFIGMAPS, namespace="seats", attach=lambda reflector: stores.append(reflector.store)),
+        EventSource(
+            CONFIGMAPS,
+            keys=lambda raw: [ObjectKey("team", raw["pod"])],
+            namespace="seats",
+            attach=lambda reflector: stores.append(reflector.store),
+        ),
         EventSource(CONFIGMAPS, label_selector="a=b"),
     )
-    watches = lifecycle_of(plugin).watches(lambda _: None, lambda *_: None)
+    watches = lifecycle_of(plugin).watches(woken.append, lambda *_: None)
     selections = [watch.reflector.selection for watch in watches.values()]
     assert list(watches) == ["watching/0", "watching/1"]
     assert [(selection.namespace, selection.label_selector) for selection in selections] == [
         ("seats", ""),
         ("", "a=b"),
     ]
-    assert stores == [watches["watching/0"].reflector.store]
+    first = watches["watching/0"].reflector
+    assert stores == [first.store]
+    first.listener.on_event(EventType.MODIFIED, ObjectKey("seats", "any"), {"pod": "a"}, {"pod": "b"})
+    assert sorted(woken) == [ObjectKey("team", "a"), ObjectKey("team", "b")]
 
 
 def raises() -> None:
