@@ -1,6 +1,7 @@
 """Which writes are noted as possibly applied."""
 
 import asyncio
+from datetime import timedelta
 
 import pytest
 
@@ -41,5 +42,7 @@ def test_which_writes_may_land_later(
     except (KubeError, asyncio.CancelledError):
         pass
     assert (bool(writes), writes.last(99.0)) == (is_late, AT if is_late else None)
+    ledger.limit = timedelta(seconds=1)
+    assert ledger.is_quiet is not is_late
     writes.lose(AT, is_binding=False)
     assert writes.has_lost_binding is (is_late and is_binding), "also after another one"
