@@ -396,4 +396,5 @@ def _uncreated_subjects(reading: Reading, scope: str, pods: Sequence[Object]) ->
 
 def _is_candidate(info: ReleaseInfo | None, pod: Object) -> bool:
     """Return whether the list is about the pod: of a scheduler that Bowline serves, or with a misspelt one."""
-    return info is None or "*" in info.scheduler_names or scheduler_of(pod) != names.DEFAULT_SCHEDULER
+    scheduler = scheduler_of(pod)
+    return info is None or scheduler != names.DEFAULT_SCHEDULER or bool({"*", scheduler} & {*info.scheduler_names})

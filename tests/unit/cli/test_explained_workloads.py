@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from http.client import HTTPConnection
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 from bowline_cli.cluster import Api, ApiAnswer
 from bowline_cli.explain import find_subject, stuck_subjects
+from bowline_cli.facts import ReleaseInfo
 from bowline_cli.kubeconfig import ClusterError, ServerAccess
 from bowline_cli.reader import Reader
 from bowline_cli.reading import Reading
@@ -152,6 +154,21 @@ def test_what_does_not_exist_has_no_explanation_and_a_pod_is_read_before_its_req
     server = Server({PODS: [], EVENTS: []})
     assert find_subject(Reading(Reader(server), "bowline-system", NOW), "team", "db") is None
     assert server.places.index(f"{PODS}/db") < server.places.index(f"{REQUESTS}/db")
+
+
+@pytest.mark.parametrize(
+    ("served", "scheduler", "is_listed"),
+    [
+        pytest.param("kai-scheduler", "default-scheduler", False, id="not served"),
+        pytest.param("kai-scheduler", "kai-schedular", True, id="perhaps misspelt"),
+        pytest.param("default-scheduler", "default-scheduler", True, id="served by its name"),
+        pytest.param("*", "default-scheduler", True, id="served as all are"),
+    ],
+)
+def test_the_list_has_the_pods_of_served_schedulers(served: str, scheduler: str, is_listed: bool) -> None:
+    pods = [named("train", spec={"schedulerName": scheduler})]
+    subjects = stuck_subjects(replace(reading(**{PODS: pods}), info=ReleaseInfo((served,))), "team")
+    assert bool(subjects) is is_listed
 
 
 def test_every_subject_of_a_list_names_what_was_not_read() -> None:
