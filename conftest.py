@@ -50,7 +50,6 @@ TOGETHER = {
     "tests/simulation/": "tests/kube/",
     "tests/pair/test_observability.py": "tests/reconciler/",
     "tests/pair/test_plugin_process.py": "tests/reconciler/",
-    "tests/pair/test_start_and_stop.py": "tests/reconciler/",
 }
 # What is given to workers first: what takes longest, so that at the end no worker is alone with it.
 FIRST = (

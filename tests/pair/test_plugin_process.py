@@ -1,8 +1,9 @@
-"""A plugin with a mistake that concerns the process: it ignores its cancellation, or blocks the event loop."""
+"""A plugin ignores its cancellation, or blocks the event loop; and a process that starts without an API server."""
 
 from typing import Any
 
 from bowline.localcluster.cluster import Cluster
+from bowline.localcluster.workload import LocalProcess
 from bowline.testing.builders import pod
 from tests.live import LiveCluster
 from tests.pair.conftest import BareReconcilers
@@ -66,3 +67,26 @@ def test_a_plugin_that_blocks_is_named_and_its_request_set_aside_while_the_other
     assert sum(replica.process.alive for replica in replicas) == 1, "the same request ends no second process"
     live.kubectl("delete", "bindrequest", "blocks")
     next(replica for replica in replicas if replica.process.alive).stop()
+
+
+def test_an_api_server_unavailable_at_start_is_awaited(
+    bare_cluster: Cluster, bare_reconcilers: BareReconcilers
+) -> None:
+    bare_cluster.stop_apiserver()
+    process = bare_reconcilers.start("early", is_awaited=False)
+    live = LiveCluster(bare_cluster, "default")
+    live.until("it answers that it is not ready", lambda: _not_ready(process))
+    bare_cluster.start_apiserver()
+    process.wait_ready()
+    live.create(pod("early"))
+    live.request_bind("early")
+    live.phase("early", "Succeeded")
+    assert process.stop()
+
+
+def _not_ready(process: LocalProcess) -> str | None:
+    try:
+        status, text = process.get("/readyz")
+    except OSError:
+        return None
+    return text if status == 503 else None

@@ -61,9 +61,9 @@ _TIMEOUT_S = 10.0
 Part = Callable[[KubeClient], Coroutine[Any, Any, None]]
 
 
-def main(options: Options | None = None) -> None:
+def main() -> None:
     """Run the process. Exits with 2 for errors that the operator must fix first."""
-    options = options or parse_options()
+    options = parse_options()
     settings, plugins = load_configuration(PROGRAM, options.common, Registry(BUILTINS))
     try:
         run_process(partial(run, options, settings, plugins))

@@ -28,7 +28,7 @@ class Validates(AdmissionPlugin):
     def validate_ephemeral_containers(self, pod: Object, old: Object, info: AdmissionInfo) -> Iterable[FieldError]:
         point = "final" if info.is_validating_webhook else "first"
         known = (old["spec"].get("ephemeralContainers") or [{}])[0].get("name", "none")  # as every stored pod has it
-        yield FieldError(Rule(f"validates/{point}", "a test's", Severity.WARNS), known, None, "is known")
+        yield FieldError(Rule(f"validates/{point}", "a test's", Severity.WARNS), known, info.user, "is known")
 
 
 CHAIN = AdmissionChain([Validates(PluginConfig(), Settings())], Settings())
@@ -64,4 +64,7 @@ def test_ephemeral_containers_have_hooks_of_their_own(hook: Hook, subresource: s
 def test_plugins_never_get_a_malformed_old_pod(old: dict[str, Any], name: str) -> None:
     document = review(pod(), old, subResource="ephemeralcontainers")
     verdict = review_object(Hook.VALIDATE_EPHEMERAL_CONTAINERS, decode_review(encode(document)), CHAIN)
-    assert ([warning.path for warning in verdict.warnings], verdict.errors) == ([name], ())
+    assert ([(warning.path, warning.value) for warning in verdict.warnings], verdict.errors) == (
+        [(name, "alice")],
+        (),
+    )

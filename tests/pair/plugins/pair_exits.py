@@ -1,5 +1,0 @@
-"""A plugin whose module ends the process that imports it."""
-
-import sys
-
-sys.exit(3)
