@@ -5,6 +5,7 @@ stale cache, even by milliseconds, a device could be assigned while it is being 
 ``reservation`` does.
 """
 
+import asyncio
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -66,6 +67,8 @@ from bowline.plugins.gpu_sharing.rules import Share, share_of
 log = logging.getLogger(__name__)
 
 NO_CHANGE: Mapping[str, None] = {}
+# A lost device is reserved again after its users were told: a webhook that hangs for one of them must not delay that.
+EVENT_TIMEOUT_S = 2.0
 # Longer than a scheduler takes to place a scaling pod on an existing node. With an autoscaler at its limit the pod is
 # never placed; the request then ends, and the scheduler may choose a device that is shared already.
 SCALING = timedelta(seconds=10)
@@ -150,16 +153,20 @@ class ReservationClient:
         return shown_devices(group, annotations, data), shown_mode(group, annotations)
 
     async def report(self, users: Iterable[User], reason: str, note: str, *, is_warning: bool = True) -> None:
-        """Write an event for each of the pods. A failure to write one is only logged."""
-        for user in users:
+        """Write an event for each of the pods, at the same time. One that cannot be written soon is only logged."""
+
+        async def write(user: User) -> None:
             about = ObjectRef("v1", "Pod", user.key, user.uid, ResourceVersion(""))
             event = EventNote(about, reason, note, "Warning" if is_warning else "Normal", action="Reserving")
             name = event_name(user.key.name, name_suffix(self.kube.random))
             body = event_body(event, name, "gpu_sharing", self.kube.clock.now())
             try:
-                await self.kube.create(EVENTS, event.namespace, body)
-            except (ApiError, InfrastructureError) as error:
+                async with asyncio.timeout(EVENT_TIMEOUT_S):
+                    await self.kube.create(EVENTS, event.namespace, body)
+            except (ApiError, InfrastructureError, TimeoutError) as error:
                 log.warning("an event cannot be written", extra={"pod": str(user.key), "error": str(error)})
+
+        await asyncio.gather(*map(write, users))
 
     async def requested_nodes(self, group: str, nodes: Collection[str], withdrawn: Collection[ObjectUID]) -> set[str]:
         """Return those of the nodes on which an unfinished request needs the group; an empty node stands for all."""

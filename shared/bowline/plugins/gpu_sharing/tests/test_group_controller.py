@@ -5,7 +5,8 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from decimal import Decimal
-from typing import Any
+from random import Random
+from typing import Any, cast
 
 import pytest
 
@@ -29,7 +30,7 @@ from bowline.plugins.gpu_sharing.reservation import (
     Reservation,
     User,
 )
-from bowline.plugins.gpu_sharing.reservation_client import ReservationClient
+from bowline.plugins.gpu_sharing.reservation_client import EVENT_TIMEOUT_S, ReservationClient
 from bowline.plugins.gpu_sharing.tests.pods import claim, reservation, sharing_pod, user
 from bowline.runtime.clock import Clock, SystemClock
 from bowline.testing.builders import bind_request, pod, stored
@@ -610,6 +611,29 @@ async def test_a_pod_that_cannot_be_labelled_delays_no_pod_that_needs_a_whole_de
     controller, began = owner(site, kube=Down(hangs=hangs)), asyncio.get_running_loop().time()
     assert await controller.release_unused(["g1"], "n1", "another") == []
     assert asyncio.get_running_loop().time() - began <= CALL_TIMEOUT_S
+
+
+class OneHangs:
+    """Events of one namespace are written by nobody, as a webhook hangs."""
+
+    clock, random = SteppedClock(), Random(0)  # noqa: S311 - names of events
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    async def create(self, _: Any, namespace: str, body: Any, **__: Any) -> Any:
+        if namespace == "hangs":
+            await asyncio.sleep(3600)
+        self.notes.append(body["note"])
+
+
+@pytest.mark.looptime
+async def test_an_event_that_hangs_delays_neither_the_others_nor_the_recovery_that_follows() -> None:
+    kube, began = OneHangs(), asyncio.get_running_loop().time()
+    client = ReservationClient(cast(Any, kube), GpuSharingSettings(), GpuSharingConfig())
+    await client.report([replace(user("a"), key=ObjectKey("hangs", "a")), user("b")], "Lost", "it is lost")
+    assert kube.notes == ["it is lost"]
+    assert asyncio.get_running_loop().time() - began <= EVENT_TIMEOUT_S
 
 
 async def test_an_event_during_a_pass_asks_for_another_one() -> None:
