@@ -6,9 +6,13 @@ StorageClass. An invalid expression (an unknown operator, a bound that is not a 
 Kubernetes itself: a pod with the wrong volume or device is worse than one with a reported failure.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+# As long as the value of a label: the bound of a volume may have any text.
+_INTEGER = re.compile(r"[+-]?[0-9]{1,63}")
 
 Labels = Mapping[str, str]
 
@@ -156,9 +160,15 @@ def _admits(expression: Mapping[str, Any], labels: Labels) -> bool:
 
 
 def _compares(value: str | None, values: Sequence[str], operator: str) -> bool:
-    try:
-        (bound,) = values
-        label_number, bound_number = int(value or ""), int(bound)
-    except ValueError:
+    label_number, bounds = int64_of(value), [int64_of(bound) for bound in values]
+    if label_number is None or len(bounds) != 1 or bounds[0] is None:
         return False
-    return label_number > bound_number if operator == "Gt" else label_number < bound_number
+    return label_number > bounds[0] if operator == "Gt" else label_number < bounds[0]
+
+
+def int64_of(text: Any) -> int | None:
+    """Return the int64 that Go reads in a text; None if it reads none. Python reads ``1_0``, and any size."""
+    if not isinstance(text, str) or not _INTEGER.fullmatch(text):
+        return None
+    number = int(text)
+    return number if -(2**63) <= number < 2**63 else None

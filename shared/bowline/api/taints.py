@@ -6,9 +6,10 @@ kube-scheduler does not read it either.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from bowline.api.meta import Object
+from bowline.api.selectors import int64_of
 
 CORDONED: Final[Mapping[str, str]] = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
 # Of a pod: one with more is not bound, because each event of a node compares them.
@@ -53,12 +54,8 @@ def tolerates(toleration: Object, taint: Object) -> bool:
     limit, value = toleration.get("value") or "", taint.get("value") or ""
     if operator == "Equal":
         return bool(limit == value)
-    # Kubernetes 1.35 and newer, behind a gate: integers.
-    if operator not in ("Lt", "Gt") or not _is_integer(limit) or not _is_integer(value):
+    # Kubernetes 1.35 and newer, behind a gate. The toleration of an allocation may have any text.
+    limit_number, number = int64_of(limit), int64_of(value)
+    if operator not in ("Lt", "Gt") or limit_number is None or number is None:
         return False
-    return int(value) < int(limit) if operator == "Lt" else int(value) > int(limit)
-
-
-def _is_integer(text: Any) -> bool:
-    # An int64: the toleration of an allocation may have any text, and int() has a length limit.
-    return isinstance(text, str) and len(text) <= 20 and text.removeprefix("-").isdecimal() and text.isascii()
+    return number < limit_number if operator == "Lt" else number > limit_number

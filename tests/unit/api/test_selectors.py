@@ -38,6 +38,8 @@ EXPRESSIONS = [
     pytest.param(expression("Gt", "4"), False, id="a label that is no number"),
     pytest.param(expression("Gt", "x", key="rank"), False, id="a bound that is no number"),
     pytest.param(expression("Gt", "1", "2", key="rank"), False, id="two bounds"),
+    pytest.param(expression("Gt", "0_1", key="rank"), False, id="a number for Python only"),
+    pytest.param(expression("Lt", str(2**63), key="rank"), False, id="a bound that is no int64"),
     pytest.param(expression("Gt", "4", key="absent"), False, id="nothing to compare"),
     pytest.param(expression("Like", "a"), False, id="an unknown operator"),
 ]
