@@ -13,7 +13,7 @@ from bowline.api import names
 from tests.localnode.cluster import NAMESPACE, RELEASE, NodeCluster, install_chart
 from tests.node.steps import NodeLive
 from tests.node.test_pods import UUID_PREFIX
-from tests.plugins.test_gpu_sharing_detection import CRD, CRDS, POLICIES, POLICY
+from tests.plugins.test_operator_modes import CDI, CRD, CRDS, POLICIES, POLICY
 
 GPUS = 4
 
@@ -24,7 +24,7 @@ def gpu_operator(node: NodeCluster) -> Iterator[None]:
     api = node.cluster.api
     api.post(CRDS, CRD)
     node.cluster.wait_established("clusterpolicies.nvidia.com")
-    api.post(POLICIES, POLICY)
+    api.post(POLICIES, {**POLICY, "spec": CDI})
     yield
     api.delete(f"{CRDS}/clusterpolicies.nvidia.com")
 

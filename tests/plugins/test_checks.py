@@ -1,6 +1,5 @@
 """Binds that wait for the answer of another controller: the example's shell script, with its own account's rights."""
 
-import json
 import os
 import subprocess
 from collections.abc import Iterator
@@ -146,21 +145,6 @@ def test_a_denial_of_the_script_ends_the_decision_and_leaves_nothing(live: Live,
     assert "finalizers" not in live.request()["metadata"]
 
 
-def test_a_namespaces_check_is_asked_of_every_pod_in_it(guarded_cluster: tuple[Cluster, Pair]) -> None:
-    cluster, pair = guarded_cluster
-    cluster.make_namespace("audited")
-    live = Live(cluster, "audited", pair)
-    live.create_pod()
-    live.request_bind()
-    check = asked(live)
-    assert check["spec"]["check"] == "audit"
-    # A reason of Kubernetes' own, or none, is no word of the plugin's.
-    answer(live, check, "False", reason="NodeGone", message="not this one")
-    status = live.phase("pod", "Failed")["status"]
-    assert status["reason"].startswith("checks/Denied: ")
-    assert status["suggestion"] == "DeletePod"
-
-
 def test_only_the_account_of_a_check_answers_it(live: Live) -> None:
     """A tenant with every right in its namespace is denied, and so is the controller of another check."""
     request(live, "network,audit")
@@ -191,53 +175,6 @@ def test_only_the_account_of_a_check_answers_it(live: Live) -> None:
     account.request("PATCH", f"{path_of(network)}/status", ready("True"), patch)
     with pytest.raises(LocalApiError, match="a question does not change"):
         live.cluster.api.request("PATCH", path_of(audit), {"spec": {"node": "gpu-node-1"}}, patch)
-
-
-@contextmanager
-def kept(live: Live, *checks: str) -> Iterator[None]:
-    """A policy denies that the BindChecks of these checks are deleted, for as long as the block lasts."""
-    kinds = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolic"
-    policy, binding = f"{kinds}ies", f"{kinds}ybindings"
-    rule = {"apiGroups": [GROUP], "apiVersions": ["*"], "resources": ["bindchecks"], "operations": ["DELETE"]}
-    spec = {
-        "matchConstraints": {"resourceRules": [rule]},
-        "validations": [{"expression": f"!(oldObject.spec.check in {json.dumps(checks)})", "message": "kept"}],
-    }
-    live.cluster.api.post(policy, {"metadata": {"name": "kept"}, "spec": spec})
-    live.cluster.api.post(
-        binding, {"metadata": {"name": "kept"}, "spec": {"policyName": "kept", "validationActions": ["Deny"]}}
-    )
-    try:
-        yield
-    finally:
-        live.cluster.api.delete(f"{binding}/kept")
-        live.cluster.api.delete(f"{policy}/kept")
-
-
-def is_deletable(live: Live, check: Any) -> bool:
-    try:
-        live.cluster.api.delete(f"{path_of(check)}?dryRun=All")
-    except LocalApiError as error:
-        return error.status != 422
-    return True
-
-
-def test_a_deletion_that_is_denied_stops_no_other_and_all_denials_are_reported(live: Live) -> None:
-    request(live, "silent,network,audit")
-    live.until("all are asked", lambda: len(bind_checks(live)) == 3 or None)
-    by_name = {check["spec"]["check"]: check for check in bind_checks(live)}
-    with kept(live, "audit", "network"):
-        live.until("the policy is in force", lambda: not is_deletable(live, by_name["network"]) or None)
-        live.kubectl("delete", "bindrequest", "pod", "--wait=false")
-
-        def denial() -> str | None:
-            conditions = (live.request().get("status") or {}).get("conditions") or ()
-            texts = [each["message"] for each in conditions if each["type"] == "RolledBack"]
-            return next((text for text in texts if by_name["audit"]["metadata"]["name"] in text), None)
-
-        assert by_name["network"]["metadata"]["name"] in live.until("the rollback is denied", denial)
-        assert {check["spec"]["check"] for check in bind_checks(live)} == {"audit", "network"}
-    live.until("nothing is left", lambda: bind_checks(live) == [] or None)
 
 
 def test_without_an_answer_the_request_ends_with_the_suggestion_of_the_check(live: Live) -> None:

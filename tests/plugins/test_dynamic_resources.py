@@ -11,9 +11,8 @@ import pytest
 
 from bowline.testing.builders import bind_request
 from tests.audit import count_calls, writes_about
-from tests.live import FLAKY, Live
+from tests.live import Live
 from tests.plugins.claims import (
-    API,
     NODE,
     claim,
     claim_decisions,
@@ -140,18 +139,3 @@ def test_extended_resources_get_a_claim_that_is_deleted_with_the_pod(dra: Live) 
     assert writes_about(dra, RECONCILER, writes) == writes
     dra.kubectl("delete", "pod", name, "--grace-period=0", "--force")
     dra.until("the claim is deleted with its pod", lambda: not claims(dra) or None)
-
-
-def test_a_claim_of_extended_resources_that_has_lost_its_owner_is_named(dra: Live) -> None:
-    """Another client removes the owner reference: nothing shows any more that the claim may be deleted."""
-    dra.create_pod(annotations={FLAKY: "99"}, **LIMITED)
-    dra.request_bind(backoffLimit=5, **extended_decision(EXTENDED))
-    (stored_claim,) = dra.until(
-        "it is reserved", lambda: [entry for entry in claims(dra) if reserved_by(entry)] or None
-    )
-    name = stored_claim["metadata"]["name"]
-    path = f"{API}/namespaces/{dra.namespace}/resourceclaims/{name}"
-    dra.cluster.api.patch(path, {"metadata": {"ownerReferences": None}})
-    conditions = {entry["type"]: entry for entry in dra.phase("pod", "Failed")["status"]["conditions"]}
-    assert conditions["RolledBack"]["status"] == "Unknown"
-    assert f"({name}) has lost its owner" in conditions["RolledBack"]["message"]

@@ -74,25 +74,6 @@ def test_a_lost_reservation_is_replaced_by_one_of_the_same_device(
     assert "the GPU of group lost is reserved again" in shares.live.event("runs", "SharedGPUReserved")
 
 
-def test_a_lost_device_is_reserved_again_when_the_node_offers_gpus_again(shares: Shares) -> None:
-    """As after a restart of a kubelet, which rejects every reservation pod until the device plugin has registered."""
-    status, node = "/api/v1/nodes/gpu-node-3/status", {"node": "gpu-node-3"}
-    shares.make("runs", tolerations=SILENT)
-    shares.ask("runs", ["restarted"], **node)
-    report_device(shares, silent_reservation(shares, "restarted"), "GPU-1")
-    shares.live.phase("runs", "Succeeded")
-    shares.api.patch(status, {"status": {"allocatable": {names.RESOURCE_GPU: "0"}}})
-    lose_reservation(shares, "restarted")
-    shares.live.until(
-        "the node is named",
-        lambda: any("gpu-node-3 offers no nvidia.com/gpu" in note for _, note in shares.live.events("runs")),
-    )
-    assert shares.reservations("restarted") == []
-    shares.api.patch(status, {"status": {"allocatable": {names.RESOURCE_GPU: "8"}}})
-    report_device(shares, silent_reservation(shares, "restarted"), "GPU-1")
-    assert "the GPU of group restarted is reserved again" in shares.live.event("runs", "SharedGPUReserved")
-
-
 def test_a_pods_configmap_with_other_devices_is_replaced_and_cannot_be_changed(shares: Shares) -> None:
     uid = shares.make("half", {names.SHARED_GPU_CONFIGMAP: "earlier"})["metadata"]["uid"]
     owner = {"apiVersion": "v1", "kind": "Pod", "name": "half", "uid": uid}

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from bowline.api import names
 from bowline.localcluster.assets.versions import release_for
 from tests.live import Live
 from tests.plugins.sharing import Shares
@@ -45,16 +44,6 @@ def bound_share(shares: Shares, name: str) -> None:
     live.cluster.api.patch(
         f"{shares.pods}/{name}/status", {"status": {"containerStatuses": [status | {"resources": SMALL}]}}
     )
-
-
-def test_cpu_and_memory_of_a_share_can_be_resized_and_its_share_is_unchanged(shares: Shares) -> None:
-    bound_share(shares, "resized")
-    before = shares.live.pod("resized")["metadata"]["annotations"]
-    resized_pod = resize(shares, "resized", {"requests": {"cpu": "200m", "memory": "96Mi"}})
-    assert resized_pod["spec"]["containers"][0]["resources"]["requests"] == {"cpu": "200m", "memory": "96Mi"}
-    after = shares.live.pod("resized")["metadata"]["annotations"]
-    assert after[names.SHARED_GPU_CONFIGMAP] == before[names.SHARED_GPU_CONFIGMAP]
-    assert shares.device("resized")
 
 
 def test_resized_requests_count_on_the_node(shares: Shares) -> None:
