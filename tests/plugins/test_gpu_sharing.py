@@ -55,44 +55,6 @@ def test_a_fraction_costs_eight_writes_on_a_fresh_device_and_seven_on_a_shared_o
     assert sorted(shares.writes(reservation_name("gpu-node-0", "counted"), expected=of_reservation)) == of_reservation
 
 
-def test_the_mode_of_a_group_is_on_its_reservation(shares: Shares) -> None:
-    """As KAI-Scheduler 0.18 writes it, which reads the mode from the reservation pod."""
-    modes = [{"id": "sm", "computeSharingMode": "sm-sharing"}, {"id": "sliced", "computeSharingMode": "time-slicing"}]
-    shares.make("both")
-    shares.ask("both", ["sm", "sliced"], selectedFractionalGpuGroups=modes)
-    shares.make("new-only")
-    shares.ask("new-only", ["sm"], selectedFractionalGpuGroups=modes[:1], selectedGPUGroups=None)
-    for name in ("both", "new-only"):
-        shares.live.phase(name, "Succeeded")
-
-    def mode_of(group: str) -> str | None:
-        (reservation,) = shares.reservations(group)
-        mode: str | None = reservation["metadata"]["annotations"].get(names.COMPUTE_MODE)
-        return mode
-
-    assert (mode_of("sm"), mode_of("sliced")) == ("sm-sharing", None)
-    shares.share("other-mode", "sm")
-    status = shares.live.phase("other-mode", "Failed")["status"]
-    assert (status["failure"]["reason"], status["suggestion"]) == ("DeviceConflict", "RescheduleElsewhere")
-    assert "group sm on node gpu-node-0 is in mode sm-sharing, not time-slicing" in status["reason"]
-    for name in ("both", "new-only"):
-        shares.delete(name)
-    shares.await_release()
-
-
-def test_a_decision_of_another_share_than_its_pod_requests_is_invalid(shares: Shares) -> None:
-    shares.make("devices", {names.GPU_FRACTION_NUM_DEVICES: "2"})
-    shares.ask("devices", ["one-device"])
-    shares.make("slice")
-    shares.ask("slice", (), receivedResourceType="MigInstance")
-    for name, fault in (
-        ("devices", "spec.receivedGPU.count: 1 must be 2, the gpu-fraction-num-devices of pod "),
-        ("slice", "spec.receivedResourceType: MigInstance must be Fraction, with a group for each device: "),
-    ):
-        assert shares.live.phase(name, "Failed")["status"]["reason"].startswith(f"Invalid: {fault}")
-    assert shares.reservations("one-device") == []
-
-
 def left_over(shares: Shares, group: str, node: str) -> None:
     """Create a reservation pod, as the reconciler does, that no pod and no request needs."""
     shares.api.post(RESERVATIONS, reservation(shares.live.namespace, group, node))

@@ -82,23 +82,6 @@ def claim_name(pod: dict[str, Any]) -> str:
     return str(status["resourceClaimName"])
 
 
-@pytest.mark.parametrize("entry", [OF_TEMPLATE, NAMED], ids=["from a template", "named"])
-async def test_the_first_pod_reserves_the_claim_for_the_group_and_the_next_writes_nothing(
-    live: LiveCluster, case: Case, entry: dict[str, str]
-) -> None:
-    live.create(template("tpl"), claim("shared"))
-    group = make_group(live, "gang", entry)
-    plugin, versions = await new_plugin(case.client), []
-    for name in ("first", "second"):
-        pod = make_pod(live, name, entry, "gang")
-        shared = claim_name(pod) if entry is OF_TEMPLATE else "shared"
-        assert await plugin.pre_bind(await case.context(pod, **claim_decisions("d0"))) == Status.ok()
-        stored_claim = get_claim(live, shared)
-        assert stored_claim["status"]["reservedFor"] == [group]
-        versions.append(stored_claim["metadata"]["resourceVersion"])
-    assert versions[0] == versions[1]
-
-
 async def test_a_rollback_leaves_the_claim_that_a_pod_of_the_group_has_and_the_end_of_the_group_frees_it(
     live: LiveCluster, case: Case
 ) -> None:

@@ -89,7 +89,7 @@ class SiteClient(ReservationClient):
         return None
 
     async def create(self, claim: DeviceRequest, name: str) -> Reservation | str:
-        self.site.calls.append("create")
+        self.site.calls.append(f"create {claim.group} {claim.compute_mode}" if claim.compute_mode else "create")
         self.site.reservations += (self.site.created,)
         return self.site.created
 
@@ -712,3 +712,32 @@ async def test_an_unused_device_that_cannot_be_released_delays_only_pods_that_ne
         site.kept = frozenset()
         assert not isinstance(await plugin.pre_bind(ctx), Waiting)
         assert site.removals == [HELD.key.name]
+
+
+PREPARED = {"runai/shared-gpu-configmap": "p", "gpu-fraction": "0.5"}
+SM_SHARING = {"selectedFractionalGpuGroups": [{"id": "g1", "computeSharingMode": "sm-sharing"}]}
+
+
+@pytest.mark.parametrize(
+    ("annotations", "decision", "expected", "text"),
+    [
+        pytest.param({}, {**sharing_of("g1"), **SM_SHARING}, Waiting, "the agent has not reported", id="a mode"),
+        pytest.param({"gpu-fraction-num-devices": "2"}, sharing_of("g1"), Fatal,
+            "spec.receivedGPU.count: 1 must be 2, the gpu-fraction-num-devices of pod ", id="a device less"),
+        pytest.param({}, {"receivedResourceType": "MigInstance"}, Fatal,
+            "spec.receivedResourceType: MigInstance must be Fraction, with a group for each device: ",
+            id="no share"),
+    ],
+)  # fmt: skip
+async def test_the_decision_is_of_the_share_that_its_pod_requests(
+    annotations: dict[str, str], decision: Any, expected: type[Status], text: str
+) -> None:
+    site, watched = Site((), created=reservation(compute_mode="sm-sharing")), Groups()
+    plugin = GpuSharing(GpuSharingConfig(), Settings())
+    plugin._groups, plugin._controller = watched, owner(site, watched=watched)
+    share = sharing_pod({**PREPARED, **annotations}, runtimeClassName="nvidia")
+    status = await plugin.pre_bind(context_for(stored(bind_request("p", "n1", "ns", "u", **decision)), share))
+    assert isinstance(status, expected)
+    assert text in status.message
+    assert ("create g1 sm-sharing" in site.calls) is (expected is Waiting)
+    assert not isinstance(status, Fatal) or status.reason is Reason.INVALID

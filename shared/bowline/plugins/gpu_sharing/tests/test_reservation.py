@@ -90,6 +90,8 @@ def test_a_group_has_one_mode(device: str) -> None:
     assert isinstance(verdict, Fatal)
     assert "g1 on node n1 is in mode sm-sharing, not time-slicing" in verdict.message
     assert verdict.suggestion is Suggestion.RESCHEDULE_ELSEWHERE
+    # KAI-Scheduler 0.18 reads it there.
+    assert reservation_pod(compute_mode="sm-sharing")["metadata"]["annotations"][names.COMPUTE_MODE] == "sm-sharing"
 
 
 @pytest.mark.parametrize(
