@@ -258,22 +258,21 @@ def choose_names(*unbound: Unbound, volumes: tuple[Volume, ...] = (), unavailabl
     ]
 
 
-def test_two_claims_of_a_pod_never_get_the_same_volume() -> None:
-    a, b = Unbound(claim("a"), cls()), Unbound(claim("b"), cls())
-    assert choose_names(a, b, volumes=(volume("v"), volume("w"))) == [("a", "v"), ("b", "w")]
+LARGE, MANY = {"size": "2Gi"}, {"accessModes": ["ReadWriteMany", "ReadOnlyMany"]}
 
 
-def test_the_smaller_claim_does_not_get_the_only_volume_for_the_larger_one() -> None:
-    large, small = Unbound(claim("a", size="2Gi"), cls()), Unbound(claim("b", size="1Gi"), cls())
-    assert choose_names(large, small, volumes=(volume("v2", size="2Gi"), volume("v1", size="1Gi"))) == [
-        ("b", "v1"),
-        ("a", "v2"),
-    ]
-
-
-def test_no_volume_is_chosen_unless_all_claims_get_one() -> None:
-    a, b = Unbound(claim("a"), cls()), Unbound(claim("b", accessModes=["ReadWriteMany", "ReadOnlyMany"]), cls())
-    assert choose_names(a, b, volumes=(volume(),)) == (Fatal, Reason.VOLUME_CONFLICT, ELSEWHERE)
+@pytest.mark.parametrize(
+    ("first", "second", "volumes", "expected"),
+    [
+        pytest.param({}, {}, (volume("v"), volume("w")), [("a", "v"), ("b", "w")], id="never the same volume"),
+        pytest.param(LARGE, {}, (volume("v2", **LARGE), volume("v1")), [("b", "v1"), ("a", "v2")],
+            id="the smaller one does not get the only volume for the larger one"),
+        pytest.param({}, MANY, (volume(),), ENDED_HERE, id="none unless both get one"),
+    ],
+)  # fmt: skip
+def test_the_volumes_of_two_claims(first: Any, second: Any, volumes: tuple[Volume, ...], expected: Any) -> None:
+    a, b = Unbound(claim("a", **first), cls()), Unbound(claim("b", **second), cls())
+    assert choose_names(a, b, volumes=volumes) == expected
 
 
 @pytest.mark.parametrize(
@@ -327,26 +326,21 @@ REFERENCE = {
 }
 
 
-def test_a_free_volume_is_reserved_for_the_claim_and_marked() -> None:
-    assert claim_ref_patch(volume(), claim()) == {
-        "metadata": {
-            "resourceVersion": "3",
-            "uid": "uid-v",
-            "annotations": {"pv.kubernetes.io/bound-by-controller": "yes"},
-        },
-        "spec": {"claimRef": REFERENCE},
-    }
+GUARDED = {"resourceVersion": "3", "uid": "uid-v"}
+MARKED = {**GUARDED, "annotations": {"pv.kubernetes.io/bound-by-controller": "yes"}}
 
 
-def test_a_volume_reserved_by_hand_gets_the_uid_and_no_mark() -> None:
-    assert claim_ref_patch(volume(claimRef=reference()), claim()) == {
-        "metadata": {"resourceVersion": "3", "uid": "uid-v"},
-        "spec": {"claimRef": REFERENCE},
-    }
-
-
-def test_a_volume_of_the_claim_is_not_written() -> None:
-    assert claim_ref_patch(volume(claimRef=reference(uid="uid-data")), claim()) is None
+@pytest.mark.parametrize(
+    ("fields", "metadata"),
+    [
+        pytest.param({}, MARKED, id="a free one"),
+        pytest.param({"claimRef": reference()}, GUARDED, id="one reserved by hand gets the UID and no mark"),
+        pytest.param({"claimRef": reference(uid="uid-data")}, None, id="the claim's own is not written"),
+    ],
+)
+def test_a_volume_is_reserved_for_the_claim(fields: dict[str, Any], metadata: dict[str, Any] | None) -> None:
+    expected = None if metadata is None else {"metadata": metadata, "spec": {"claimRef": REFERENCE}}
+    assert claim_ref_patch(volume(**fields), claim()) == expected
 
 
 def test_a_volume_is_requested_by_one_annotation_beside_the_record_of_its_request() -> None:
