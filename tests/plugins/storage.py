@@ -12,7 +12,6 @@ from bowline.localcluster.errors import LocalApiError
 from tests.live import LiveCluster
 
 PROVISIONER = "csi.example.com"
-LATE = "WaitForFirstConsumer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,25 +50,14 @@ class Storage:
 
     # --- creating ---
 
-    def make_class(
-        self, provisioner: str = names.NO_PROVISIONER, mode: str = LATE, *, name: str = "", **fields: Any
-    ) -> None:
-        """Create the test's class ``late``, ``early`` for one that binds without a pod, or one of another name."""
-        body = {"provisioner": provisioner, "volumeBindingMode": mode, **fields}
-        body["metadata"] = {"name": self.name(name or ("late" if mode == LATE else "early"))}
+    def make_class(self, provisioner: str = names.NO_PROVISIONER) -> None:
+        """Create the test's class ``late``."""
+        metadata = {"name": self.name("late")}
+        body = {"metadata": metadata, "provisioner": provisioner, "volumeBindingMode": "WaitForFirstConsumer"}
         self.live.cluster.api.post("/apis/storage.k8s.io/v1/storageclasses", body)
 
     def make_volume(self, short: str, node: str = "gpu-node-0", *, size: str = "1Gi", **fields: Any) -> None:
         """Create a local volume on the node and wait until it is available."""
-        self.post_volume(short, node, size=size, **fields)
-        self.available(short)
-
-    def available(self, short: str) -> None:
-        """Wait until the controller reports that the volume is available."""
-        self.live.until(f"volume {short} is available", lambda: self.volume(short)["status"]["phase"] == "Available")
-
-    def post_volume(self, short: str, node: str, *, size: str = "1Gi", **fields: Any) -> None:
-        """Create a local volume without waiting for it."""
         body = {
             "metadata": {"name": self.name(short)},
             "spec": {
@@ -83,21 +71,21 @@ class Storage:
             },
         }
         self.live.cluster.api.post("/api/v1/persistentvolumes", body)
+        self.live.until(f"volume {short} is available", lambda: self.volume(short)["status"]["phase"] == "Available")
 
-    def make_claim(self, name: str = "data", *, size: str = "1Gi", cls: str = "late", **fields: Any) -> None:
+    def make_claim(self, name: str = "data", *, size: str = "1Gi") -> None:
         """Create a claim of the test's class."""
         self.live.cluster.api.post(
             f"/api/v1/namespaces/{self.live.namespace}/persistentvolumeclaims",
-            {"metadata": {"name": name}, "spec": self.claim_spec(size=size, cls=cls, **fields)},
+            {"metadata": {"name": name}, "spec": self.claim_spec(size)},
         )
 
-    def claim_spec(self, *, size: str = "1Gi", cls: str = "late", **fields: Any) -> dict[str, Any]:
+    def claim_spec(self, size: str = "1Gi") -> dict[str, Any]:
         """The claim's spec."""
         return {
             "accessModes": ["ReadWriteOnce"],
-            "storageClassName": self.name(cls),
+            "storageClassName": self.name("late"),
             "resources": {"requests": {"storage": size}},
-            **fields,
         }
 
     def make_pod(self, name: str = "pod", *claims: str, **spec: Any) -> str:
