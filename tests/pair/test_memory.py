@@ -1,13 +1,8 @@
 """Memory of the real reconciler beside large objects: it does not depend on how much tenants store."""
 
-import os
 import re
-import sys
-import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
 from decimal import Decimal
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +13,11 @@ from bowline.api import names
 from bowline.api.quantity import parse_quantity
 from bowline.localcluster.checkout import CHECKOUT
 from bowline.localcluster.cluster import Cluster
-from bowline.localcluster.kubeconfig import access_words
-from bowline.localcluster.ports import free_port
-from bowline.localcluster.process import Launch
 from bowline.localcluster.spec import ClusterSpec
 from bowline.localcluster.workload import LocalProcess
 from bowline.testing.builders import bind_request, pod
 from tests.live import LiveCluster
+from tests.pair.conftest import BareReconcilers
 from tests.plugins.claims import API, has_api
 from tools.generate import crd
 
@@ -34,9 +27,9 @@ pytestmark = pytest.mark.long
 # Nearly as large as the API server accepts the annotations of an object to be.
 LARGE = {"tenant.example/notes": "x" * 250_000}
 # Of each kind; 200 are 50 MB.
-COUNT = int(os.environ.get("BOWLINE_LARGE_OBJECTS", "200"))
+COUNT = 200
 # Pods with so many values that they are not decoded; decoded, 10 would be 600 MB, more than the limit.
-TINY = int(os.environ.get("BOWLINE_TINY_OBJECTS", "10"))
+TINY = 10
 
 
 def large_objects(node: str, *, device_claims: bool) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -85,56 +78,37 @@ def cluster() -> Iterator[Cluster]:
         yield cluster
 
 
-def test_the_peak_does_not_depend_on_the_objects_of_tenants(cluster: Cluster) -> None:
-    with reconciler(cluster) as process:
-        live = LiveCluster(cluster, "default")
-        for number in range(COUNT):
-            live.until("the request is reported as waiting", partial(status_of, cluster, f"gated-{number}"))
-        assert peak(process) < limit() / 2
+def test_the_peak_does_not_depend_on_the_objects_of_tenants(cluster: Cluster, tmp_path: Path) -> None:
+    process = BareReconcilers(cluster, tmp_path).start("large")
+    live = LiveCluster(cluster, "default")
+    for number in range(COUNT):
+        live.phase(f"gated-{number}", "Pending")
+    assert peak(process) < limit() / 2
+    process.stop()
 
 
-def test_the_peak_does_not_depend_on_the_number_of_values(cluster: Cluster) -> None:
+def test_the_peak_does_not_depend_on_the_number_of_values(cluster: Cluster, tmp_path: Path) -> None:
     """A pod of 2.6 MB with 200,000 values takes 60 MB when decoded. It ends Invalid, and delays no other."""
     cluster.make_namespace("tiny")
     live = LiveCluster(cluster, "tiny")
-    variables = [{"name": "A"}] * 200_000
-    path = "/api/v1/namespaces/tiny/pods"
+
+    def create(name: str) -> None:
+        body = pod(name, "tiny")
+        body["spec"]["containers"][0]["env"] = [{"name": "A"}] * 200_000
+        cluster.api.post("/api/v1/namespaces/tiny/pods", body)
+
     for number in range(TINY):
-        cluster.api.post(path, tiny_pod(f"before-{number}", variables))
-    with reconciler(cluster) as process:
-        cluster.api.post(path, tiny_pod("after", variables))
-        live.create_pod("neighbour")
-        for name in ("before-0", "after", "neighbour"):
-            live.request_bind(name)
-        live.phase("neighbour", "Succeeded")
-        for name in ("before-0", "after"):
-            status = live.phase(name, "Failed")["status"]
-            assert status["failure"]["reason"] == "Invalid"
-        assert peak(process) < limit() / 2
-
-
-def tiny_pod(name: str, variables: Any) -> dict[str, Any]:
-    tiny = pod(name, "tiny")
-    tiny["spec"]["containers"][0]["env"] = variables
-    return tiny
-
-
-@contextmanager
-def reconciler(cluster: Cluster) -> Iterator[LocalProcess]:
-    """A ready reconciler process."""
-    metrics = f"127.0.0.1:{free_port()}"
-    argv = (
-        *(sys.executable, "-m", "bowline_reconciler", *access_words(cluster.kubeconfig)),
-        *(f"--metrics-listen={metrics}", "--debug-listen=127.0.0.1:0"),
-    )
-    name = f"large-{uuid.uuid4().hex[:6]}"
-    launch = Launch(name, argv, cluster.layout.logs / f"{name}.log", CHECKOUT, dict(os.environ))
-    process = LocalProcess(cluster.run_process(launch), "", metrics, cluster.kubeconfig)
-    process.wait_ready()
-    try:
-        yield process
-    finally:
-        process.stop()
+        create(f"before-{number}")
+    process = BareReconcilers(cluster, tmp_path).start("values")
+    create("after")
+    live.create_pod("neighbour")
+    for name in ("before-0", "after", "neighbour"):
+        live.request_bind(name)
+    live.phase("neighbour", "Succeeded")
+    for name in ("before-0", "after"):
+        assert live.phase(name, "Failed")["status"]["failure"]["reason"] == "Invalid"
+    assert peak(process) < limit() / 2
+    process.stop()
 
 
 def peak(process: LocalProcess) -> int:
@@ -148,8 +122,3 @@ def limit() -> Decimal:
     """The chart's memory limit, in bytes."""
     values = yaml.safe_load((CHECKOUT / "charts/bowline/values.yaml").read_text())
     return parse_quantity(values["reconciler"]["resources"]["limits"]["memory"])
-
-
-def status_of(cluster: Cluster, request: str) -> Any:
-    path = f"/apis/{names.API_VERSION}/namespaces/default/bindrequests/{request}"
-    return cluster.api.get(path).get("status")

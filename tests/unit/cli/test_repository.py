@@ -208,7 +208,6 @@ def test_a_workload_that_no_kustomization_names_is_whole(lint: Lint) -> None:
 
 
 OTHERS = "---\n".join(POD.replace("half", name).replace("schedulerName: example-scheduler, ", "") for name in "ab")
-EXCLUDED = POD.replace("name: half", "name: half, namespace: kube-system")
 
 
 SERVICE = """
@@ -220,23 +219,16 @@ spec: {predictor: {model: {modelFormat: {name: onnx}}}}
 
 
 def test_pods_of_other_schedulers_are_one_line(lint: Lint) -> None:
-    files = {"others.yaml": OTHERS, "service.yaml": SERVICE, "excluded.yaml": EXCLUDED}
+    files = {"others.yaml": OTHERS, "service.yaml": SERVICE}
     counts = "2 of 3 objects are out of scope (scheduler default-scheduler: 2); "
     _, lines, _ = lint("deploy", "others.yaml", files=files)
     assert lines[0] == "deploy/pod.yaml:1: Pod half: allowed"
     assert lines[-1].startswith(f"{counts}--assume-scheduler NAME reviews")
     assert sum("out of scope" in line for line in lines) == 2, "the summary and the line about them"
     assert lint("others.yaml")[1][-1].startswith("nothing was reviewed: 2 of 2 objects")
-    patch = {"patch/kustomization.yaml": "patches: [{path: p.yaml}]\n", "patch/p.yaml": WHOLE}
-    _, lines, _ = lint("others.yaml", "patch", files=patch)
-    assert [line.partition(":")[0] for line in lines[-2:]] == [
-        "nothing was reviewed",
-        "1 of 3 objects are partial (a patch",
-    ]
     status, lines, _ = lint("service.yaml", "--fail-on", "unchecked")
     assert (status, sum("c: out of scope" in line for line in lines)) == (1, 0)
     assert "(scheduler default-scheduler, not checked: the containers of its runtime: 1)" in lines[-1]
-    assert lint("excluded.yaml")[1][-1].endswith("(namespace kube-system: 1); --all lists them")
     _, lines, _ = lint("deploy", "others.yaml", "--all")
     assert "others.yaml:1: Pod a: out of scope (scheduler default-scheduler)" in lines
     _, lines, _ = lint("deploy", "others.yaml", "-o", "github")
