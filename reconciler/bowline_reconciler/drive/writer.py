@@ -98,11 +98,14 @@ class Writer:
     async def add_finalizer(self, request: BindRequest, effects: Collection[str]) -> BindRequest:
         """Add the finalizer and the plugins of which side effects may exist, before any does.
 
-        The resourceVersion changes in any case: a status write of a previous leader fails then, which would describe
-        another attempt. Raises NotStoredError if a webhook changes one of them.
+        A finalizer without a record stands for all plugins, and stays so. The resourceVersion changes in any case: a
+        status write of a previous leader fails then, which would describe another attempt. Raises NotStoredError if a
+        webhook changes one of them.
         """
         finalizers = dict.fromkeys((*request.finalizers, names.FINALIZER))
-        record = {names.EFFECTS: effects_record({*effects, *(request.effects or ())})} | _pod_record(request)
+        record = _pod_record(request)
+        if not request.has_finalizer or request.effects is not None:
+            record[names.EFFECTS] = effects_record({*effects, *(request.effects or ())})
         if request.has_finalizer:
             record[names.TAKEN_OVER] = format_micro_time(self._client.clock.now())
         body = {"metadata": {"finalizers": list(finalizers), "annotations": record}}

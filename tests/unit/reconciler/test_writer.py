@@ -53,6 +53,13 @@ async def test_the_stored_request_is_returned() -> None:
     assert (await writer(Storing()).add_finalizer(request(), ["a"])).finalizers == (names.FINALIZER,)
 
 
+async def test_a_former_leaders_effects_of_all_plugins_stay_those_of_all() -> None:
+    """A scheduler has set the finalizer itself: of which plugins there are effects is not recorded."""
+    taken_over = await writer(Storing()).add_finalizer(request(finalizers=[names.FINALIZER]), ["a"])
+    assert taken_over.effects is None
+    assert names.TAKEN_OVER in taken_over.raw["metadata"]["annotations"]
+
+
 @pytest.mark.parametrize("removed", ["finalizers", "annotations"])
 async def test_a_finalizer_that_a_webhook_removes_is_a_failure(removed: str) -> None:
     with pytest.raises(NotStoredError, match=rf"metadata\.{removed}"):
