@@ -15,8 +15,8 @@ from tests.plugins.sharing import Shares
 pytestmark = pytest.mark.usefixtures("kubectl_in_path")
 
 
-def shared_pod(annotations: dict[str, str]) -> Any:
-    raw = pod("w")
+def shared_pod(live: Live, annotations: dict[str, str]) -> Any:
+    raw = pod("w", live.namespace)
     raw["metadata"]["annotations"] = annotations
     return raw
 
@@ -29,7 +29,7 @@ def test_a_denial_and_explain_name_the_published_documentation(
     try:
         pair.pair.upgrade({"config.docsURL": "https://docs.example.com/bowline/"})
         pair.pair.launch_webhook().wait_ready()
-        share = shared_pod({names.GPU_FRACTION: "2"})
+        share = shared_pod(pair, {names.GPU_FRACTION: "2"})
         result = pair.kubectl("apply", "-f", "-", objects=share, check=False)
         page = "https://docs.example.com/bowline/rules.html#gpu_requestfraction-range"
         assert result.stderr.splitlines()[-1] == f"* bowline: denied the object; see {page}"
@@ -75,7 +75,7 @@ def audit_annotations(pair: Live, resource: str, name: str) -> dict[str, str] | 
 
 
 def test_the_audit_log_records_the_decision_and_its_rules(pair: Live) -> None:
-    raw = shared_pod({names.GPU_FRACTION: "2", names.GPU_MEMORY: "1", names.GPU_FRACTION_NUM_DEVICES: "0"})
+    raw = shared_pod(pair, {names.GPU_FRACTION: "2", names.GPU_MEMORY: "1", names.GPU_FRACTION_NUM_DEVICES: "0"})
     pair.kubectl("create", "-f", "-", objects=raw, check=False)
     rules = ("fraction-range", "memory-and-fraction", "num-devices-format")
     assert pair.until("the creation is in the audit log", lambda: audit_annotations(pair, "pods", "w")) == {
