@@ -429,7 +429,6 @@ ATTEMPTS = (
         f"{_WATCH}request_cache.py",
         "            if is_trusted and self._is_past(name, request):\n",
         "            if is_trusted and False:\n",
-        live=("tests/reconciler/test_own_writes.py",),
         simulation=("lag", "gated/made again in silence"),
     ),
     Mutant(
@@ -579,7 +578,6 @@ PROCESS = (
         f"{_TERM}leader.py",
         "_MARGIN_S = 1.0",
         "_MARGIN_S = -12.0",
-        live=("tests/reconciler/test_leadership.py",),
         simulation=_RANDOM,
     ),
     Mutant(

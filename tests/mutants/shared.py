@@ -68,7 +68,6 @@ FRAMEWORK = (
         f"{_FRAMEWORK}binding/calls.py",
         "            if point in _UNDOING:\n",
         "            if not point:\n",
-        live=("tests/reconciler/test_unreadable.py",),
     ),
     Mutant(
         "api-time-charged",
@@ -273,7 +272,6 @@ KUBE = (
         f"{_KUBE}writes.py",
         'if call.method == "GET" or call.resource in _UNFENCED:',
         'if call.verb != "create" or call.resource in _UNFENCED:',
-        live=("tests/reconciler/test_leadership.py",),
     ),
     Mutant(
         "lost-binding-refused",

@@ -30,10 +30,9 @@ from bowline.kube.errors import NotFound
 from bowline.kube.lease import LeaseTimings, new_identity
 from bowline.kube.resources import BINDREQUESTS, EVENTS, PODS
 from bowline.plugins.default_binder import DefaultBinder
-from bowline.runtime.clock import Clock, SystemClock
+from bowline.runtime.clock import SystemClock
 from bowline.runtime.tasks import RootTasks, ShutdownSignal
 from bowline.testing.builders import bind_request, pod
-from bowline_reconciler.decide.actions import Action
 from bowline_reconciler.observe import Observation, ReconcilerMetrics
 from bowline_reconciler.process import RunningComponents
 from bowline_reconciler.term.leader import Leadership
@@ -54,23 +53,16 @@ class ShiftedClock(SystemClock):
     def __init__(self) -> None:
         self.shift = timedelta()
         self.passed = timedelta()
-        self._stopped_at: tuple[datetime, float] | None = None
-
-    def stop(self) -> None:
-        """From here on the only elapsed time is ``passed``: for a test of a time that a busy machine exceeds."""
-        self._stopped_at = super().now(), super().monotonic()
 
     def now(self) -> datetime:
-        moment = self._stopped_at[0] if self._stopped_at is not None else super().now()
-        return moment + self.shift + self.passed
+        return super().now() + self.shift + self.passed
 
     def monotonic(self) -> float:
-        seconds = self._stopped_at[1] if self._stopped_at is not None else super().monotonic()
-        return seconds + self.passed.total_seconds()
+        return super().monotonic() + self.passed.total_seconds()
 
 
 class Scripted(BuiltinBindingPlugin):
-    """Calls the test's function at each point and records ``(point, request name, request UID)``."""
+    """Calls the test's function at each point and records the calls as ``(point, request name)``."""
 
     name = "scripted"
     allocations = tuple(AllocationKind)
@@ -86,7 +78,7 @@ class Scripted(BuiltinBindingPlugin):
     ) -> None:
         super().__init__(PluginConfig(), Settings())
         self.effects = effects
-        self.calls: list[tuple[str, str, str]] = []
+        self.calls: list[tuple[str, str]] = []
         self.reasons: list[Status] = []
         self.on_pre_bind = pre_bind
         self.on_bind = bind
@@ -95,11 +87,7 @@ class Scripted(BuiltinBindingPlugin):
 
     def points(self, name: str) -> list[str]:
         """The points called for the request of that name, in order."""
-        return [point for point, request_name, _ in self.calls if request_name == name]
-
-    def uids(self, point: str) -> list[str]:
-        """The UIDs of the requests for which that point was called, in order."""
-        return [uid for point_name, _, uid in self.calls if point_name == point]
+        return [point for point, request_name in self.calls if request_name == name]
 
     def has_side_effects(self, request: BindRequest, pod: Object | None) -> bool:
         return self.effects
@@ -123,7 +111,7 @@ class Scripted(BuiltinBindingPlugin):
         return await self.on_rollback(ctx) if self.on_rollback is not None else Status.ok()
 
     def _called(self, point: str, ctx: BindContext) -> None:
-        self.calls.append((point, ctx.request.key.name, ctx.request.uid))
+        self.calls.append((point, ctx.request.key.name))
 
 
 class StageTasks(RootTasks):
@@ -135,18 +123,6 @@ class StageTasks(RootTasks):
             task.exception()
 
 
-class RecordingObservation(Observation):
-    """An observation that keeps the decisions, by request."""
-
-    def __init__(self, metrics: ReconcilerMetrics, clock: Clock) -> None:
-        super().__init__(metrics, clock)
-        self.decisions: dict[ObjectKey, list[str]] = {}
-
-    def on_decision(self, request: BindRequest, decision: Action) -> None:
-        super().on_decision(request, decision)
-        self.decisions.setdefault(request.key, []).append(type(decision).__name__)
-
-
 @dataclass
 class Working:
     """A running reconciler. ``crash`` ends it at any point; its Lease may still be released."""
@@ -156,16 +132,11 @@ class Working:
     client: KubeClient
     tasks: RootTasks
     running: RunningComponents
-    decisions: Mapping[ObjectKey, list[str]]
     is_running: bool = True
 
     def seen(self, namespace: str, name: str = "pod") -> BindRequest | None:
         """The request as the reconciler's cache contains it."""
         return self.parts.informers.request_cache.get(ObjectKey(namespace, name))
-
-    def decided(self, namespace: str, name: str = "pod") -> list[str]:
-        """The decisions of its passes over the request."""
-        return self.decisions.get(ObjectKey(namespace, name), [])
 
     def is_delayed(self, namespace: str, name: str = "pod") -> bool:
         """Whether the request is processed again only by an event, or when its delay ends."""
@@ -223,13 +194,13 @@ class Stage:
         client_options = options or ClientOptions(name=names.FIELD_MANAGER_RECONCILER, clock=self.clock)
         async with KubeClient(access or self.access, client_options) as client:
             chain = (*plugins, DefaultBinder(PluginConfig(), settings))
-            observation = RecordingObservation(ReconcilerMetrics(CollectorRegistry()), client.clock)
+            observation = Observation(ReconcilerMetrics(CollectorRegistry()), client.clock)
             parts = await build(client, chain, settings, observation, uninstalling=uninstalling)
             stop = ShutdownSignal()
             leadership = Leadership(ObjectKey(self.namespace, lease), new_identity)
             async with StageTasks(stop) as tasks:
                 running = RunningComponents(tasks, parts, leadership, timings or SLOW_LEASE, stop)
-                working = Working(parts, stop, client, tasks, running, observation.decisions)
+                working = Working(parts, stop, client, tasks, running)
                 try:
                     yield working
                 finally:
@@ -304,10 +275,6 @@ class Stage:
         """Wait until the request is in one of the phases; returns its status."""
         return await until_awaited(lambda: self.status(name), lambda status: status.get("phase") in phases)
 
-    async def reported(self, name: str, part: str) -> dict[str, Any]:
-        """Wait until the reason of the request's status contains the text; returns its status."""
-        return await until_awaited(lambda: self.status(name), lambda status: part in status.get("reason", ""))
-
     async def request_deleted(self, name: str = "pod") -> None:
         """Wait until the request is deleted."""
 
@@ -327,12 +294,6 @@ class Stage:
         first = [e for e in events if e["regarding"]["kind"] != "BindRequest" or not e.get("related")]
         mine = [e for e in first if e["regarding"].get("name") == name]
         return [e["reason"] for e in sorted(mine, key=lambda e: str(e["eventTime"]))]
-
-    async def events_of_request(self, name: str = "pod") -> list[str]:
-        """Reasons of Bowline's events about a BindRequest, oldest first."""
-        events = (await self.client.list(EVENTS, self.namespace))["items"]
-        own_events = [e for e in events if (e["regarding"]["kind"], e["regarding"].get("name")) == (names.KIND, name)]
-        return [e["reason"] for e in sorted(own_events, key=lambda e: str(e["eventTime"]))]
 
     async def event(self, name: str, reason: str) -> list[str]:
         """Wait for an event; returns all so far."""

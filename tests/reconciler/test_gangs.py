@@ -1,40 +1,16 @@
-"""Pods of a PodGroup are bound when as many as it requires are prepared or bound, else none; then nothing is left."""
+"""Pods of a PodGroup are bound when as many as it requires are prepared or bound, by what is stored now."""
 
 from collections.abc import AsyncIterator
 from datetime import timedelta
 
 import pytest
 
-from bowline.framework.interface.context import BindContext
-from bowline.framework.interface.status import Status
 from bowline.kube.resources import KAI_PODGROUPS, PODS
 from bowline.localcluster.cluster import Cluster
 from tests.pod_groups import in_group, install_pod_groups, pod_group
 from tests.reconciler.conftest import stage_on
 from tests.reconciler.stage import Scripted, Stage, Working
 from tests.waiting import until
-
-ON = {"GangBinding": True}
-
-
-class Devices(Scripted):
-    """Prepares every pod, except those whose device is not ready; counts what is prepared and not rolled back."""
-
-    def __init__(self, *unready: str) -> None:
-        super().__init__(effects=True, pre_bind=self.prepare, rollback=self.release)
-        self.unready = set(unready)
-        self.prepared: set[str] = set()
-
-    async def prepare(self, ctx: BindContext) -> Status:
-        name = ctx.request.key.name
-        self.prepared.add(name)
-        if name in self.unready:
-            return Status.wait("its device is not ready", retry_after=timedelta(seconds=1))
-        return Status.ok()
-
-    async def release(self, ctx: BindContext) -> Status:
-        self.prepared.discard(ctx.request.key.name)
-        return Status.ok()
 
 
 @pytest.fixture
@@ -45,18 +21,9 @@ async def stage(bare_cluster: Cluster) -> AsyncIterator[Stage]:
         yield made
 
 
-async def make_group(stage: Stage, min_member: int, name: str = "gang") -> None:
-    await stage.client.create(KAI_PODGROUPS, stage.namespace, pod_group(name, min_member))
-
-
-async def request_members(stage: Stage, *pods: str, group: str = "gang") -> None:
-    for name in pods:
-        await stage.create_pod(name, in_group(group))
-        await stage.request_bind(name)
-
-
-def members(count: int) -> list[str]:
-    return [f"member-{number}" for number in range(count)]
+async def request_member(stage: Stage, name: str) -> None:
+    await stage.create_pod(name, in_group("gang"))
+    await stage.request_bind(name)
 
 
 async def bound(stage: Stage) -> set[str]:
@@ -64,7 +31,7 @@ async def bound(stage: Stage) -> set[str]:
     return {pod["metadata"]["name"] for pod in pods if pod["spec"].get("nodeName")}
 
 
-async def all_wait(stage: Stage, working: Working, count: int) -> None:
+async def all_wait(working: Working, count: int) -> None:
     """Wait until so many requests wait, and no attempt runs."""
     states = working.parts.memory.states
 
@@ -76,31 +43,21 @@ async def all_wait(stage: Stage, working: Working, count: int) -> None:
     await until(waiting)
 
 
-async def test_no_pod_is_bound_before_the_gang_is_complete(stage: Stage) -> None:
-    devices, gang = Devices("member-3"), members(4)
-    await make_group(stage, 4)
-    async with stage.working(devices, gates=ON) as working:
-        await request_members(stage, *gang)
-        await all_wait(stage, working, 4)
-        assert devices.prepared == set(gang)
-        assert await bound(stage) == set()
-        devices.unready.clear()
-        for name in gang:
-            await stage.phase(name, "Succeeded")
-        assert working.sizes["waitIndex"] == 0
-    assert await bound(stage) == set(gang)
-
-
-async def test_a_bound_pod_that_has_gone_since_it_was_listed_completes_no_gang(stage: Stage) -> None:
-    await make_group(stage, 3)
+async def test_a_gang_is_bound_when_it_is_complete_without_a_bound_pod_that_has_gone(stage: Stage) -> None:
+    """``member-0`` has gone since it was listed."""
+    await stage.client.create(KAI_PODGROUPS, stage.namespace, pod_group("gang", 3))
     await stage.create_pod("member-0", in_group("gang"))
     body = {"metadata": {"name": "member-0"}, "target": {"apiVersion": "v1", "kind": "Node", "name": "gpu-node-0"}}
     await stage.client.create(PODS, stage.namespace, body, name="member-0", subresource="binding")
-    async with stage.working(Devices(), gates=ON) as working:
-        await request_members(stage, "member-1")
-        await all_wait(stage, working, 1)
+    async with stage.working(Scripted(effects=True), gates={"GangBinding": True}) as working:
+        await request_member(stage, "member-1")
+        await all_wait(working, 1)
         await stage.delete_pod("member-0")
         stage.clock.passed += timedelta(seconds=2)
-        await request_members(stage, "member-2")
-        await all_wait(stage, working, 2)
+        await request_member(stage, "member-2")
+        await all_wait(working, 2)
         assert await bound(stage) == set()
+        await request_member(stage, "member-3")
+        for number in (1, 2, 3):
+            await stage.phase(f"member-{number}", "Succeeded")
+    assert await bound(stage) == {"member-1", "member-2", "member-3"}

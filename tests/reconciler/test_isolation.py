@@ -1,7 +1,5 @@
 """A call that hangs or fails for one object concerns only its request: reported, and no delay for others."""
 
-from datetime import timedelta
-
 import pytest
 
 from bowline.api import names
@@ -12,13 +10,13 @@ from bowline.kube.config import ClusterAccess
 from bowline.kube.resources import NAMESPACES
 from bowline.plugins.default_binder import DefaultBinder
 from bowline.runtime.workqueue import SLOW_S
-from bowline.testing.fault_proxy.faults import FaultAnswer, FaultGate, Hold
+from bowline.testing.fault_proxy.faults import FaultGate, Hold
 from bowline.testing.fault_proxy.rules import CallMatch, FaultRule
 from bowline.testing.fault_proxy.server import FaultProxy
 from bowline_reconciler.app import connections
 from bowline_reconciler.drive.state import Progress
-from tests.reconciler.stage import NO_FLIGHT, Scripted, Stage, Working
-from tests.waiting import until, until_awaited
+from tests.reconciler.stage import NO_FLIGHT, Stage, Working
+from tests.waiting import until
 
 Proxied = tuple[FaultProxy, ClusterAccess]
 
@@ -80,24 +78,3 @@ async def _hang(other: Stage, working: Working, gate: FaultGate) -> None:
         )
 
     await until(lasts)
-
-
-async def test_a_bound_pod_whose_request_cannot_be_completed_is_reported_and_not_counted(
-    stage: Stage, proxy_route: Proxied
-) -> None:
-    proxy, access = proxy_route
-    webhook_down = FaultAnswer(500, message='Internal error occurred: failed calling webhook "w": refused')
-    proxy.add(FaultRule(webhook_down, CallMatch(("patch",), "bindrequests", "")))
-    async with stage.working(Scripted(), access=access) as working:
-        await stage.create_pod()
-        await stage.request_bind(metadata={"finalizers": [names.FINALIZER]}, backoffLimit=0)
-        await until(lambda: working.sizes["failing"] == 1)
-        stage.clock.passed += timedelta(minutes=1)
-        status = await until_awaited(stage.status, lambda status: status["reason"].startswith("Retrying: "))
-        assert (status["phase"], status.get("failedAttempts", 0)) == ("Pending", 0)
-        assert (await stage.pod())["spec"]["nodeName"] == "gpu-node-0"
-        assert await stage.event("pod", "BindingRetry")
-        proxy.clear()
-        status = await stage.phase("pod", "Succeeded", "Failed")
-    assert (status["phase"], status.get("failedAttempts", 0)) == ("Succeeded", 0)
-    assert "reason" not in status

@@ -10,7 +10,6 @@ from bowline.framework.interface.status import Status
 from bowline.kube.resources import BINDREQUESTS
 from bowline.testing.builders import bind_request
 from tests.reconciler.stage import Scripted, Stage
-from tests.reconciler.test_releases import MINE, Seats, end_pod
 from tests.waiting import until
 
 
@@ -44,19 +43,3 @@ async def test_an_unfinished_request_takes_no_later_pod_of_that_name(stage: Stag
         status = await stage.phase("pod", "Failed", "Succeeded")
     assert status["failure"]["reason"] == "PodGone"
     assert "nodeName" not in (await stage.pod())["spec"]
-
-
-async def test_nothing_is_released_while_the_pod_of_an_orphaned_request_still_runs(stage: Stage) -> None:
-    seats = Seats()
-    async with stage.working(seats):
-        uid = await stage.create_pod(annotations=MINE)
-        await request_by_name(stage, uid)
-        await stage.phase("pod", "Succeeded")
-        await remove_owner(stage)
-        await stage.create_pod("other")
-        await stage.request_bind("other")
-        await stage.phase("other", "Succeeded")
-        assert seats.calls == []
-        await end_pod(stage)
-        await until(lambda: seats.calls)
-    assert seats.calls[0] == ("release", uid, True)

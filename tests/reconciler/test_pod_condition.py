@@ -8,19 +8,12 @@ import asyncio
 import pytest
 
 from bowline.api import names
-from bowline.framework.config import Binding
-from bowline.framework.interface.context import BindContext
-from bowline.framework.interface.status import Status
-from bowline.kube.config import ClusterAccess
 from bowline.kube.resources import CONFIGMAPS, PODS
 from bowline.runtime.tasks import cancel_and_wait
 from bowline.testing.builders import configmap
-from bowline.testing.fault_proxy.faults import FaultGate, Hold
-from bowline.testing.fault_proxy.rules import CallMatch, FaultRule
-from bowline.testing.fault_proxy.server import FaultProxy
 from bowline_reconciler.decide.actions import Nomination, PodBound
 from bowline_reconciler.drive.pod_conditions import PodConditions
-from tests.reconciler.stage import NO_FLIGHT, Scripted, Stage
+from tests.reconciler.stage import Stage
 from tests.reconciler.test_waits import needs
 from tests.waiting import until, until_awaited
 
@@ -80,23 +73,3 @@ async def test_a_pod_that_is_bound_meanwhile_is_neither_nominated_nor_reported_a
     await until(lambda: not len(conditions))
     await cancel_and_wait(writing)
     assert await stage.pod() == bound
-
-
-async def test_a_hanging_webhook_on_pods_status_occupies_no_worker(
-    stage: Stage, proxy_route: tuple[FaultProxy, ClusterAccess]
-) -> None:
-    proxy, access = proxy_route
-    gate = FaultGate()
-    proxy.add(FaultRule(Hold(gate), CallMatch(("patch",), "pods", "status")))
-
-    async def cannot(ctx: BindContext) -> Status:
-        return Status.fatal("no luck") if ctx.request.key.name.startswith("bad") else Status.ok()
-
-    limits = Binding(workers=1, in_flight_timeout=NO_FLIGHT)
-    async with stage.working(Scripted(pre_bind=cannot), access=access, binding=limits):
-        for name in ("bad-1", "bad-2", "good"):
-            await stage.create_pod(name)
-            await stage.request_bind(name)
-        await stage.phase("good", "Succeeded")
-        await stage.phase("bad-2", "Failed")
-        gate.open()

@@ -40,17 +40,14 @@ class WithContent(Scripted):
 Store = Callable[[Stage, BindContext], Awaitable[None]]
 
 
-def stored(*, without: str = "", node: str = "gpu-node-0", replaced: bool = False) -> Store:
-    """Bind the pod by a Binding as it is stored: ``without`` a key, to that node, or another pod of that name."""
+def stored(*, without: str = "", node: str = "gpu-node-0") -> Store:
+    """Bind the pod by a Binding as it is stored: ``without`` a key, to that node."""
 
     async def store(stage: Stage, ctx: BindContext) -> None:
         content = {
             kind: {key: value for key, value in entries.items() if key != without}
             for kind, entries in (("annotations", ctx.annotations), ("labels", ctx.labels))
         }
-        if replaced:
-            await stage.delete_pod()
-            await stage.create_pod()
         body = {"metadata": {"name": "pod", **content}, "target": {"apiVersion": "v1", "kind": "Node", "name": node}}
         await stage.client.create(PODS, stage.namespace, body, name="pod", subresource="binding")
 
@@ -73,11 +70,6 @@ async def reply_lost(stage: Stage, ctx: BindContext, store: Store) -> Status:
         raise NoResponse("no reply")
 
 
-async def by_a_plugin(stage: Stage, ctx: BindContext, store: Store) -> Status:
-    await store(stage, ctx)
-    return Status.ok()
-
-
 async def by_another_client(stage: Stage, ctx: BindContext, store: Store) -> Status:
     """The reconciler's own Binding is answered 409."""
     await store(stage, ctx)
@@ -88,11 +80,8 @@ async def by_another_client(stage: Stage, ctx: BindContext, store: Store) -> Sta
     ("way", "store", "phase", "named"),
     [
         pytest.param(acknowledged, stored(), "Succeeded", "", id="as asked"),
-        pytest.param(acknowledged, stored(replaced=True), "Failed", "PodGone", id="other UID"),
         pytest.param(acknowledged, stored(node="gpu-node-2"), "Failed", "BoundElsewhere", id="other node"),
         pytest.param(reply_lost, stored(without=LABEL), "Succeeded", LABEL, id="no reply, label missing"),
-        pytest.param(by_a_plugin, stored(node="gpu-node-2"), "Failed", "BoundElsewhere",
-            id="by a plugin, other node"),
         pytest.param(by_another_client, stored(node="gpu-node-2"), "Failed", "BoundElsewhere",
             id="by another client elsewhere"),
     ],

@@ -3,7 +3,6 @@
 With the plugin, on a real API server; the test acts as the agents of reservation pods.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -14,13 +13,7 @@ from bowline.api.gpu_share import gpu_groups
 from bowline.api.meta import ObjectKey, pod_owner
 from bowline.framework.interface.context import BindContext
 from bowline.framework.interface.status import Status
-from bowline.kube.client import ClientOptions
-from bowline.kube.config import ClusterAccess
 from bowline.kube.resources import CONFIGMAPS, PODS
-from bowline.plugins.gpu_sharing.reservation import reservation_name
-from bowline.testing.fault_proxy.faults import FaultGate, Hold, Rewrite
-from bowline.testing.fault_proxy.rules import CallMatch, FaultRule
-from bowline.testing.fault_proxy.server import FaultProxy
 from tests.plugins.sharing import device_of
 from tests.reconciler.devices import Devices, devices
 from tests.reconciler.stage import Scripted, Stage, touch
@@ -63,20 +56,6 @@ async def delete_maps(devices: Devices) -> None:
         await devices.stage.client.delete(CONFIGMAPS, devices.stage.namespace, each["metadata"]["name"])
 
 
-async def replace_maps(devices: Devices) -> None:
-    """Give the pod other devices, in ConfigMaps that look like its own."""
-    maps = await devices.maps()
-    await delete_maps(devices)
-    for each in maps:
-        kept = {key: each["metadata"][key] for key in ("name", "labels", "annotations", "ownerReferences")}
-        body = {
-            "metadata": kept,
-            "immutable": True,
-            "data": {**(each.get("data") or {}), names.VISIBLE_DEVICES: "all"},
-        }
-        await devices.stage.client.create(CONFIGMAPS, devices.stage.namespace, body)
-
-
 async def change_pod(devices: Devices, **metadata: Any) -> None:
     await devices.stage.client.patch(PODS, devices.stage.namespace, "pod", {"metadata": metadata})
 
@@ -91,7 +70,7 @@ async def delete_reservation(devices: Devices) -> None:
     await devices.stage.client.delete(PODS, devices.namespace, name, grace_period_s=0)
 
 
-@pytest.mark.parametrize("change", [delete_maps, replace_maps, unlabel, delete_reservation])
+@pytest.mark.parametrize("change", [delete_maps, unlabel, delete_reservation])
 async def test_what_was_prepared_before_a_wait_is_read_before_the_bind(
     stage: Stage, devices: Devices, change: Change
 ) -> None:
@@ -153,65 +132,3 @@ async def test_a_rollback_is_complete_when_what_it_deletes_is_gone(stage: Stage,
                 assert await stage.request(), "it is not rolled back yet"
         await stage.request_deleted()
     await assert_nothing_left(devices)
-
-
-async def test_a_reservation_that_hangs_delays_no_share_of_another_group(
-    stage: Stage, proxy_route: tuple[FaultProxy, ClusterAccess], devices: Devices
-) -> None:
-    """Joining it hangs, as with a slow webhook for some nodes; the other groups are of the same namespace."""
-    proxy, access = proxy_route
-    gate, slow, swift = FaultGate(), [f"slow{n}" for n in range(8)], [f"swift{n}" for n in range(4)]
-    for group in slow:
-        name = reservation_name(NODE, devices.group(group))
-        proxy.add(FaultRule(Hold(gate), CallMatch(("patch",), "pods", "", devices.namespace, name)))
-    options = ClientOptions(name=names.FIELD_MANAGER_RECONCILER, clock=stage.clock, timeout_s=3600)
-    async with stage.working(devices.plugin(), access=access, options=options):
-        for group in (*slow, *swift):
-            await devices.make_pod(group)
-        for group in slow:
-            await devices.ask(group, group)
-        await until_awaited(devices.reported, lambda present: len(present) == len(slow))
-        assert await asyncio.to_thread(gate.wait_reached, 60)
-        for group in swift:
-            await devices.ask(group, group)
-
-        async def phases() -> set[str]:
-            await devices.report()
-            return {(await stage.status(group)).get("phase", "") for group in swift}
-
-        await until_awaited(phases, lambda present: present == {"Succeeded"})
-        assert {(await stage.status(group)).get("phase", "") for group in slow} <= {"", "Pending"}
-        gate.open()
-
-
-async def test_the_binding_carries_the_labels(
-    stage: Stage, proxy_route: tuple[FaultProxy, ClusterAccess], devices: Devices
-) -> None:
-    proxy, access = proxy_route
-    gate = FaultGate()
-    proxy.add(FaultRule(Hold(gate), CallMatch(("create",), "pods", "binding")))
-    await devices.make_pod()
-    async with stage.working(devices.plugin(), access=access):
-        await devices.ask("a")
-        await until_awaited(devices.reported, lambda _: gate.wait_reached(0))
-        await unlabel(devices)
-        gate.open()
-        status = await ended(devices, "pod")
-    assert {entry["type"]: entry["status"] for entry in status["conditions"]}["Prepared"] == "True"
-    assert gpu_groups((await stage.pod())["metadata"]["labels"]) == {devices.group("a")}
-
-
-async def test_labels_that_a_policy_has_changed_in_the_binding_are_seen(
-    stage: Stage, proxy_route: tuple[FaultProxy, ClusterAccess], devices: Devices
-) -> None:
-    proxy, access = proxy_route
-
-    def change(body: dict[str, Any]) -> None:
-        body["metadata"]["labels"] = {names.LABEL_GPU_GROUP: "other"}
-
-    proxy.add(FaultRule(Rewrite(change), CallMatch(("create",), "pods", "binding")))
-    await devices.make_pod()
-    async with stage.working(devices.plugin(), access=access):
-        await devices.ask("a")
-        status = await ended(devices, "pod")
-    assert {entry["type"]: entry["status"] for entry in status["conditions"]}["Prepared"] == "Unknown"

@@ -8,12 +8,9 @@ from typing import Any
 import pytest
 
 from bowline.api import names
-from bowline.api.failed_decision import condition_of
 from bowline.api.meta import ObjectKey
 from bowline.framework.config import Settings
-from bowline.framework.interface.context import BindContext
 from bowline.framework.interface.plugin import Plugin
-from bowline.framework.interface.status import Status
 from bowline.framework.interface.waiting import BindTimeoutConfig
 from bowline.kube.errors import NotFound, Unreadable
 from bowline.kube.resources import BINDREQUESTS, EVENTS, NODES, PODS, RESOURCECLAIMS, Resource
@@ -21,7 +18,7 @@ from bowline.plugins.dynamic_resources.plugin import DynamicResources
 from bowline.plugins.volume_binding import VolumeBinding
 from bowline.testing.builders import bind_request, node, pod, resource_claim
 from tests import hostile
-from tests.reconciler.stage import Hold, Scripted, Stage
+from tests.reconciler.stage import Stage
 from tests.waiting import until_awaited
 
 LEVELS = hostile.MANAGED_FIELDS["levels"]
@@ -119,36 +116,3 @@ async def test_others_are_bound_and_its_request_ends_invalid(stage: Stage, name:
         await bind_another(stage, "after")
         errors = {name: watch.last_error for name, watch in working.parts.reflectors.items()}
         assert not any(errors.values()), errors
-
-
-async def test_a_rollback_ends_that_meets_it(stage: Stage) -> None:
-    case, hold = CASES["claim"], Hold(Status.fatal("on purpose"))
-    await stage.client.create(case.resource, stage.namespace, {**case.body(NAME), "metadata": {"name": NAME}})
-    await stage.create_pod(NAME, **case.pod_spec)
-
-    async def prepare(ctx: BindContext) -> Status:
-        return await hold(ctx) if ctx.request.key.name == NAME else Status.ok()
-
-    async def undo(ctx: BindContext) -> Status:
-        if ctx.request.key.name == NAME:
-            await stage.client.get(case.resource, stage.namespace, NAME)
-        return Status.ok()
-
-    async with stage.working(Scripted(effects=True, pre_bind=prepare, rollback=undo), *plugins()):
-        await stage.request_bind(NAME)
-        await hold.reached.wait()
-        key, version = ObjectKey(stage.namespace, NAME), case.body(NAME)["apiVersion"]
-        try:
-            await hostile.spoil(stage.client, case.resource, key, LEVELS, version)
-        finally:
-            hold.go.set()
-        await bind_another(stage, "beside")
-        condition = condition_of({"status": await failed(stage)}, "RolledBack")
-        assert (condition["status"], condition["reason"]) == ("Unknown", "NotUndone")
-        assert f"scripted: {case.resource.plural} {key}: " in condition["message"]
-
-        async def is_released() -> bool:
-            request = await stage.client.get(BINDREQUESTS.as_metadata(), stage.namespace, NAME)
-            return not request["metadata"].get("finalizers")
-
-        await until_awaited(is_released, bool)

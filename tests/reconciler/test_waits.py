@@ -13,7 +13,7 @@ from bowline.kube.errors import NotFound
 from bowline.kube.resources import BINDREQUESTS, CONFIGMAPS, NODES, PODS
 from bowline.testing.builders import configmap
 from bowline_reconciler.drive import requeue
-from tests.reconciler.stage import NO_FLIGHT, Scripted, Stage, Working
+from tests.reconciler.stage import NO_FLIGHT, Scripted, Stage
 from tests.waiting import until, until_awaited
 
 
@@ -59,60 +59,22 @@ async def test_a_wait_holds_no_worker_and_is_ended_by_its_object(stage: Stage) -
         assert working.sizes["waitIndex"] == 0
 
 
-async def two_pods_wait(stage: Stage, working: Working, node: str) -> None:
-    """Create the node and two pods that report their wait for an object; one tolerates every NoSchedule taint."""
-    await stage.client.create(NODES, "", {"metadata": {"name": node}})
-    await stage.client.create(CONFIGMAPS, stage.namespace, configmap("data", ready="no"))
-    # pod() tolerates every taint by default.
-    for name, tolerations in (("pod", []), ("tolerant", [{"operator": "Exists", "effect": "NoSchedule"}])):
-        await stage.create_pod(name, tolerations=tolerations)
-        await stage.request_bind(name, node=node)
-    await stage.past_the_silent_period(working, "pod", "tolerant")
-
-
-async def test_a_node_that_is_tainted_ends_the_waits_of_its_pods(stage: Stage) -> None:
-    """A pod that tolerates it, as a DaemonSet's does, continues to wait for the same object."""
+async def test_a_node_that_is_tainted_ends_the_wait_for_an_object(stage: Stage) -> None:
     node = f"{stage.namespace}-node"
     plugin = needs("data")
     plugin.effects = True
     async with stage.working(plugin) as working:
-        await two_pods_wait(stage, working, node)
+        await stage.client.create(NODES, "", {"metadata": {"name": node}})
+        await stage.client.create(CONFIGMAPS, stage.namespace, configmap("data", ready="no"))
+        await stage.create_pod(tolerations=[])
+        await stage.request_bind(node=node)
+        await stage.past_the_silent_period(working, "pod")
         taint = {"key": "gpu", "value": "broken", "effect": "NoSchedule"}
         await stage.client.patch(NODES, "", node, {"spec": {"taints": [taint]}})
         status = await stage.phase("pod", "Failed")
         assert "rollback" in plugin.points("pod")
-        await stage.client.patch(CONFIGMAPS, stage.namespace, "data", {"data": {"ready": "yes"}})
-        await stage.phase("tolerant", "Succeeded")
         await stage.client.delete(NODES, "", node)
     assert status["reason"].startswith("NodeUnschedulable: ")
-    assert status["suggestion"] == "RescheduleElsewhere"
-
-
-async def test_a_long_wait_is_written_and_reported_once(stage: Stage) -> None:
-    async with stage.working(needs("data")) as working:
-        await stage.create_pod()
-        await stage.request_bind()
-        await until(lambda: working.sizes["waitIndex"] == 1)
-        assert "phase" not in await stage.status(), "a short wait is not reported"
-        stage.clock.passed += timedelta(seconds=6)
-        await stage.client.create(CONFIGMAPS, stage.namespace, configmap("data", ready="no"))
-        await stage.event("pod", "BindingWaiting")
-        status = await stage.status()
-        assert status["reason"].startswith("Waiting: ")
-        (awaited,) = status["wait"]["objects"]
-        assert (status["wait"]["cause"], awaited["kind"], awaited["name"]) == ("plugin scripted", "ConfigMap", "data")
-        for attempt in ("1", "2"):
-            await stage.client.patch(CONFIGMAPS, stage.namespace, "data", {"data": {"attempt": attempt}})
-    # The next process finds what was reported.
-    async with stage.working(needs("data")) as working:
-        await until(lambda: working.sizes["waitIndex"] == 1)
-        stage.clock.passed += timedelta(seconds=6)
-        await stage.client.patch(CONFIGMAPS, stage.namespace, "data", {"data": {"attempt": "3"}})
-        await stage.client.patch(CONFIGMAPS, stage.namespace, "data", {"data": {"ready": "yes"}})
-        await stage.phase("pod", "Succeeded")
-        await stage.event("pod", "Bound")
-    assert await stage.events() == ["BindingWaiting", "Bound"]
-    assert await stage.events_of_request() == ["BindingWaiting"], "the bind is reported about the pod only"
 
 
 async def test_patches_by_a_tenant_cause_no_attempts_and_the_awaited_object_ends_the_rest(

@@ -1,4 +1,4 @@
-"""A plugin's watch callbacks: queueing hints, and exceptions that affect one object only."""
+"""A plugin's watch callbacks: exceptions affect one object only."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from bowline.api import names
-from bowline.api.meta import Object, ObjectKey, ObjectRef, key_of, version_of
+from bowline.api.meta import Object, ObjectKey
 from bowline.framework.interface.context import BindContext
 from bowline.framework.interface.handle import EventSource
 from bowline.framework.interface.status import Status
@@ -63,45 +63,3 @@ async def test_an_object_that_a_plugin_cannot_handle_stops_neither_its_watch_nor
         for callback in ("transform", "keys", "on_change")
     }
     assert counted == {"transform": 1, "keys": 2, "on_change": 1}
-
-
-async def test_a_change_ends_a_wait_unless_the_queueing_hint_excludes_it(stage: Stage) -> None:
-    def hint(request: ObjectKey, seen: Object) -> bool:
-        hinted.append((request, seen["data"]["step"]))
-        if seen["data"]["step"] == "raises":
-            raise ValueError("a step that is not understood")
-        return bool(seen["data"]["step"] == "relevant")
-
-    async def until_done(ctx: BindContext) -> Status:
-        config_map = await stage.client.get(CONFIGMAPS, stage.namespace, "data")
-        reconciled.append(config_map["data"]["step"])
-        if config_map["data"]["step"] == "relevant":
-            return Status.ok()
-        ref = ObjectRef("v1", "ConfigMap", key_of(config_map), resource_version=version_of(config_map))
-        return Status.wait("it is not done", ref)
-
-    hinted: list[tuple[ObjectKey, str]] = []
-    reconciled: list[str] = []
-    plugin = Scripted(pre_bind=until_done, sources=[EventSource(CONFIGMAPS, queueing_hint=hint)])
-    async with stage.working(plugin) as working:
-        await stage.client.create(CONFIGMAPS, stage.namespace, configmap("data", step="first"))
-        await stage.create_pod()
-        await stage.request_bind()
-        # From here on only a change causes a reconcile: the wait is reported, and the pod nominated.
-        await stage.past_the_silent_period(working, "pod")
-        key = ObjectKey(stage.namespace, "pod")
-        pods = working.parts.informers.pods.store
-        await until(lambda: (seen := pods.get(key)) is not None and "nominatedNodeName" in seen["status"])
-        await until(lambda: working.is_delayed(stage.namespace))
-        assert set(reconciled) == {"first"}
-        reconciled.clear()
-        for step in ("irrelevant", "raises", "relevant"):
-            await stage.client.patch(CONFIGMAPS, stage.namespace, "data", {"data": {"step": step}})
-            await until(lambda expectation=step: hinted and hinted[-1][1] == expectation)  # type: ignore[misc]
-            if step == "raises":
-                # The hint is asked about a request that waits.
-                await until(lambda: "raises" in reconciled and working.sizes["waitIndex"] == 1)
-        await stage.phase("pod", "Succeeded")
-    assert reconciled == ["raises", "relevant"]
-    (request,) = {key for key, _ in hinted}
-    assert hinted == [(request, "irrelevant"), (request, "raises"), (request, "relevant")]

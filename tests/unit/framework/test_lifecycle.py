@@ -13,7 +13,7 @@ from typing import Any, cast
 import pytest
 from prometheus_client import CollectorRegistry
 
-from bowline.api.meta import ObjectKey
+from bowline.api.meta import Object, ObjectKey
 from bowline.framework.binding.lifecycle import PluginError, PluginLifecycle
 from bowline.framework.config import Settings
 from bowline.framework.interface.binding_plugin import BindingPlugin, Budgets
@@ -26,6 +26,7 @@ from bowline.kube.reflector import EventType
 from bowline.kube.resources import CONFIGMAPS
 from bowline.runtime.clock import Clock, SystemClock
 from bowline.runtime.workqueue import WorkQueue
+from bowline.testing.builders import configmap
 from bowline.testing.clock import SteppedClock
 from tests.unit.framework.recording import Calls, RecordingPlugin
 
@@ -259,6 +260,20 @@ def test_each_source_is_a_watch_of_its_own_whose_changes_wake_the_requests_of_bo
     assert stores == [first.store]
     first.listener.on_event(EventType.MODIFIED, ObjectKey("seats", "any"), {"pod": "a"}, {"pod": "b"})
     assert sorted(woken) == [ObjectKey("team", "a"), ObjectKey("team", "b")]
+
+
+@pytest.mark.parametrize(
+    ("hint", "may_end"),
+    [(None, True), (lambda *_: False, False), (lambda _, seen: seen["data"]["step"] == "last", True)],
+    ids=["none", "excludes it", "raises"],
+)
+def test_a_change_may_end_a_wait_unless_the_queueing_hint_excludes_it(
+    hint: Callable[[ObjectKey, Object], bool] | None, may_end: bool
+) -> None:
+    plugin = Watching(PluginConfig(), Settings())
+    plugin.sources = (EventSource(CONFIGMAPS, queueing_hint=hint),)
+    watch = lifecycle_of(plugin).watches(lambda _: None, lambda *_: None)["watching/0"]
+    assert watch.may_end_wait(ObjectKey("ns", "request"), configmap("data")) is may_end
 
 
 def raises() -> None:

@@ -26,19 +26,22 @@ from tests.waiting import until
 
 
 class Storing(KubeClient):
-    """Stores each patch of metadata and status, except the field that a webhook removes."""
+    """Stores each patch of metadata and status, except the field that a webhook removes, and the metadata it adds."""
 
-    def __init__(self, removed: str = "") -> None:
+    def __init__(self, removed: str = "", **added: Any) -> None:
         self.clock, self.random = SteppedClock(), Random(0)  # noqa: S311 - jitter
-        self.removed = removed
+        self.removed, self.added, self.patches = removed, added, 0
 
     async def patch(self, *args: Any, essential: Body | None = None, **options: Any) -> dict[str, Any]:
+        self.patches += 1
         resource, _, _, body = args
         metadata, status = (
             {key: value for key, value in body.get(part, {}).items() if key != self.removed}
             for part in ("metadata", "status")
         )
-        reply = stored(bind_request(), version="2") | {"metadata": stored(bind_request())["metadata"] | metadata}
+        reply = stored(bind_request(), version="2") | {
+            "metadata": stored(bind_request())["metadata"] | metadata | self.added
+        }
         reply["status"] = status
         require_stored(resource, key_of(reply), essential or {}, reply)
         return reply
@@ -66,12 +69,20 @@ async def test_a_finalizer_that_a_webhook_removes_is_a_failure(removed: str) -> 
         await writer(Storing(removed)).add_finalizer(request(), ["a"])
 
 
+async def test_a_finalizer_that_a_webhook_puts_back_is_a_failure() -> None:
+    client = Storing(finalizers=[names.FINALIZER])
+    with pytest.raises(NotStoredError, match=r"metadata\.finalizers"):
+        await writer(client).drop_finalizer(request(finalizers=[names.FINALIZER]))
+
+
 async def test_a_field_of_the_status_that_is_dropped_once_is_written_for_the_next_request() -> None:
     """By a policy of one namespace, or by a CRD that is replaced."""
     client = Storing("suggestion")
     writes, status = writer(client), {"phase": "Failed", "reason": "NodeGone: n", "suggestion": "RescheduleElsewhere"}
     carried = await writes.patch_status(request(), status)
     assert carried_status(carried.raw) == {"suggestion": "RescheduleElsewhere"}
+    seen = decode_bind_request({**carried.raw, "status": {k: v for k, v in status.items() if k != "suggestion"}})
+    assert (await writes.patch_status(seen, status), client.patches) == (seen, 2), "it is not written again"
     client.removed = ""
     assert (await writes.patch_status(request(), status)).raw["status"] == status
 
