@@ -19,6 +19,27 @@ GPU_SHARING = (
         simulation=("releases",),
     ),
     Mutant(
+        "silent-reservation-has-no-users",
+        "A reservation whose report was removed is released while pods run with its device.",
+        f"{_SHARING}group_controller.py",
+        "if reservation not in useless and not unused_reservations([reservation], users, awaited_on):",
+        "if reservation not in [*useless, *silent] and not unused_reservations([reservation], users, awaited_on):",
+    ),
+    Mutant(
+        "group-on-two-nodes",
+        "A group gets a second device on another node, and the loss of either is not noticed.",
+        f"{_SHARING}reservation.py",
+        "    if elsewhere:\n",
+        "    if elsewhere and not claim.node:\n",
+    ),
+    Mutant(
+        "scaling-pods-are-not-awaited",
+        "A device is reserved that a scaling pod represents.",
+        f"{_SHARING}group_controller.py",
+        "        if scaling is not None:\n            return scaling\n",
+        "",
+    ),
+    Mutant(
         "withdrawn-request-needs-nothing",
         "A deleted request needs no device although its rollback is not complete.",
         f"{_SHARING}reservation.py",

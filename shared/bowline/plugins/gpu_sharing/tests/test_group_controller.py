@@ -57,6 +57,7 @@ class Site:
     failures: list[Exception] = field(default_factory=list)  # of the next reads
     removals: list[str] = field(default_factory=list)
     kept: frozenset[str] = frozenset()  # whose delete a policy denies
+    scaling: Status | None = None  # the wait for a scaling pod
 
     def __post_init__(self) -> None:
         self.reads_done.set()
@@ -86,7 +87,7 @@ class SiteClient(ReservationClient):
         return set(self.site.requested)
 
     async def scaling_up(self) -> Status | None:
-        return None
+        return self.site.scaling
 
     async def create(self, claim: DeviceRequest, name: str) -> Reservation | str:
         self.site.calls.append(f"create {claim.group} {claim.compute_mode}" if claim.compute_mode else "create")
@@ -252,6 +253,14 @@ async def test_a_wait_for_a_scaling_pod_is_short_and_those_that_cannot_be_listed
     assert isinstance(status, Waiting)
     assert (status.wake_on) == ((by,))
     assert (status.timeout, status.suggestion) == (timedelta(seconds=10), Suggestion.RESCHEDULE_ELSEWHERE)
+
+
+async def test_no_new_device_is_reserved_while_the_cluster_is_scaling_up() -> None:
+    scaling = Status.wait("the cluster is scaling up")
+    site = Site((), scaling=scaling)
+    assert await owner(site).claim(claim()) is scaling
+    assert site.count("create") == 0
+    assert await owner(Site(scaling=scaling)).claim(claim()) == Held("GPU-1"), "a device that is reserved is shared"
 
 
 def test_a_wait_for_a_device_repeats_why_its_agent_does_not_run() -> None:
