@@ -2,8 +2,6 @@
 
 from typing import Any
 
-from prometheus_client import CollectorRegistry
-
 from bowline.api.bindrequest import decode_bind_request
 from bowline.framework.config import Settings
 from bowline.framework.interface.context import BindContext
@@ -16,10 +14,10 @@ from bowline.testing.handles import handle_for
 from tests.plugins.claims import NODE
 
 
-async def new_plugin(client: KubeClient, registry: CollectorRegistry | None = None) -> DynamicResources:
+async def new_plugin(client: KubeClient) -> DynamicResources:
     """A plugin without state in memory, as after a restart."""
     plugin = DynamicResources(BindTimeoutConfig(), Settings())
-    await plugin.setup(handle_for(plugin.name, client, registry=registry, clock=client.clock))
+    await plugin.setup(handle_for(plugin.name, client, clock=client.clock))
     return plugin
 
 

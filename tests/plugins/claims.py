@@ -86,12 +86,12 @@ def claim_decisions(*devices: str, **result: Any) -> dict[str, Any]:
     return {"resourceClaimAllocations": decisions}
 
 
-def extended_decision(resource: str, device: str = "d0") -> dict[str, Any]:
+def extended_decision(resource: str) -> dict[str, Any]:
     """The part of a BindRequest's spec that allocates the container's extended resource."""
     name = "container-0-request-0"
     return {
         "extendedResourceClaimAllocation": {
-            "allocation": allocation(device, name),
+            "allocation": allocation(request=name),
             "deviceRequests": [{"name": name, "exactly": {"deviceClassName": CLASS}}],
             "containerMappings": [{"containerName": "main", "resourceName": resource, "requestName": name}],
         }

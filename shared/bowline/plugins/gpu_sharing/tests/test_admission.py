@@ -214,15 +214,11 @@ def test_names_are_valid_for_any_pod_name(metadata: Json, base: str) -> None:
 
 
 def test_random_parts_differ_by_request_and_are_equal_within_one() -> None:
-    def random_letters(seed: str, name: str = "p") -> str:
-        return str(
-            prepare_pod(sharing_pod(metadata={"name": name}), seed)["metadata"]["annotations"][
-                "runai/shared-gpu-configmap"
-            ]
-        )
+    def prefix(seed: str) -> str:
+        return str(prepare_pod(sharing_pod(), seed)["metadata"]["annotations"][names.SHARED_GPU_CONFIGMAP])
 
-    assert random_letters("one") == random_letters("one")
-    assert len({random_letters(str(seed)) for seed in range(100)}) == 100
+    assert prefix("one") == prefix("one")
+    assert len({prefix(str(seed)) for seed in range(100)}) == 100
 
 
 @pytest.mark.parametrize(

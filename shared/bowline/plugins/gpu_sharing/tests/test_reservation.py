@@ -169,10 +169,10 @@ DELETED = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
 HELD = {"finalizers": ["bowline.dev/rollback"]}
 
 
-def asking(metadata: Json | None = None, phase: str = "", groups: Any = ("g1",)) -> Json:
+def asking(metadata: Json | None = None, phase: str = "") -> Json:
     return {
         "metadata": {"name": "a", "uid": "uid-a", **(metadata or {})},
-        "spec": {"selectedNode": "n1", "selectedGPUGroups": list(groups)},
+        "spec": {"selectedNode": "n1", "selectedGPUGroups": ["g1"]},
         "status": {"phase": phase},
     }
 
@@ -182,7 +182,6 @@ def asking(metadata: Json | None = None, phase: str = "", groups: Any = ("g1",))
     [
         pytest.param(asking(), set(), "n1", id="fresh"),
         pytest.param(asking(phase="Succeeded"), set(), None, id="done"),
-        pytest.param(asking(phase="Failed"), set(), None, id="failed"),
         pytest.param(asking(DELETED), set(), None, id="deleted"),
         pytest.param(asking(DELETED | HELD), set(), "n1", id="deleted and not rolled back: it may still be bound"),
         pytest.param(asking(DELETED | HELD), {"uid-a"}, None, id="deleted and rolled back"),
