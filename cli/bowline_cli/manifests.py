@@ -297,6 +297,9 @@ class _Document:
     duplicates: tuple[tuple[int, str], ...] = ()
 
 
+_INT64 = 2**63
+
+
 class _Loader(StrictLoader):
     """Notes duplicate keys, of which kubectl takes the last."""
 
@@ -307,6 +310,17 @@ class _Loader(StrictLoader):
     def on_duplicate(self, key: Any, mark: Any) -> None:
         """Note the key."""
         self.duplicates.append((mark.line + 1, str(key)))
+
+    def construct_float(self, node: Any) -> float:
+        """Construct a number; kubectl sends one without a fraction as a whole one, 3 for 3.0."""
+        return _as_sent(self.construct_yaml_float(node))
+
+
+_Loader.add_constructor("tag:yaml.org,2002:float", _Loader.construct_float)
+
+
+def _as_sent(number: float) -> float:
+    return int(number) if number.is_integer() and abs(number) < _INT64 else number
 
 
 def _documents(text: str, budget: YamlBudget) -> Iterator[_Document]:
@@ -347,7 +361,8 @@ def _source(lines: list[str], line: int) -> str:
 
 def _json_documents(text: str) -> Iterator[_Document]:
     """Yield each JSON value with its line. Raises ValueError."""
-    decoder, at, index, line, counted = json.JSONDecoder(object_pairs_hook=_unique), 0, 0, 1, 0
+    decoder = json.JSONDecoder(object_pairs_hook=_unique, parse_float=lambda text: _as_sent(float(text)))
+    at, index, line, counted = 0, 0, 1, 0
     space = re.compile(r"\s*")
     while at < len(text):
         match = space.match(text, at)

@@ -74,6 +74,14 @@ def test_unreadable_input_names_file_line_and_error(text: str, message: str) -> 
     assert message in str(caught.value)
 
 
+@pytest.mark.parametrize("form", [f"{POD}x: {{}}", '{{"apiVersion": "v1", "kind": "Pod", "x": {}}}'])
+@pytest.mark.parametrize(
+    ("number", "sent"), [("3.0", "3"), ("-3.0e+2", "-300"), ("3.5", "3.5"), ("1.0e+300", "1e+300")]
+)
+def test_a_number_without_a_fraction_is_a_whole_one_as_kubectl_sends_it(number: str, sent: str, form: str) -> None:
+    assert [str(manifest["x"]) for manifest in objects(form.format(number))] == [sent]
+
+
 def test_keys_are_strings_and_anchors_share_nothing() -> None:
     document = objects(POD + "a: &a {x: 1}\nb: *a\n1: {true: z}\n")[0]
     document["a"]["x"] = 2
