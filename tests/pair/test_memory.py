@@ -13,13 +13,12 @@ from bowline.api import names
 from bowline.api.quantity import parse_quantity
 from bowline.localcluster.checkout import CHECKOUT
 from bowline.localcluster.cluster import Cluster
-from bowline.localcluster.spec import ClusterSpec
 from bowline.localcluster.workload import LocalProcess
 from bowline.testing.builders import bind_request, pod
 from tests.live import LiveCluster
 from tests.pair.conftest import BareReconcilers
+from tests.pairs import bare_control_plane
 from tests.plugins.claims import API, has_api
-from tools.generate import crd
 
 # A control plane of its own with 300 MB of objects.
 pytestmark = pytest.mark.long
@@ -68,10 +67,7 @@ def large_objects(node: str, *, device_claims: bool) -> Iterator[tuple[str, dict
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    with Cluster.start(ClusterSpec(kwok=False, controllers=())) as cluster:
-        cluster.make_nodes(1)
-        cluster.kubectl("apply", "--server-side", "-f", "-", input=crd.as_yaml())
-        cluster.wait_established(crd.custom_resource_definition()["metadata"]["name"])
+    with bare_control_plane() as cluster:
         # Not served before Kubernetes 1.34, where the reconciler then watches none.
         for path, body in large_objects("node-0", device_claims=has_api(cluster)):
             cluster.api.post(path, body)

@@ -104,12 +104,15 @@ def test_files_that_cannot_be_read(tmp_path: Path, content: bytes | None, messag
 
 @pytest.mark.parametrize(
     ("text", "line"),
-    [(POD + "metadata: {}\nmetadata: {name: b}\n", 4), ('{"apiVersion": "v1", "kind": "Pod",\n"kind": "Pod"}', 2)],
+    [
+        (f"{POD}metadata: {{}}\nmetadata: {{name: b}}\n---\n{POD}", 4),
+        ('{"apiVersion": "v1", "kind": "Pod",\n"kind": "Pod"}', 2),
+    ],
 )
 def test_of_a_key_that_is_given_twice_the_last_value_counts_and_it_is_noted(text: str, line: int) -> None:
-    (manifest,) = parse_manifests("f", text)
-    assert [at for at, _ in manifest.duplicates] == [line]
-    assert manifest.object.get("metadata", {"name": "b"}) == {"name": "b"}
+    manifests = parse_manifests("f", text)
+    assert [at for manifest in manifests for at, _ in manifest.duplicates] == [line]
+    assert manifests[0].object.get("metadata", {"name": "b"}) == {"name": "b"}
 
 
 LONG = """\

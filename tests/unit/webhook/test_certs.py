@@ -197,17 +197,19 @@ class TestFiles:
     def files(self, paths: FilePaths) -> CertificateFiles:
         return CertificateFiles(paths, CertificateMetrics(CollectorRegistry()), SteppedClock(TODAY))
 
-    def test_a_renewed_pair_is_served_and_half_of_one_is_not(self, paths: FilePaths) -> None:
+    def test_a_renewed_pair_is_served_and_neither_half_of_one_nor_one_that_has_ended(self, paths: FilePaths) -> None:
         with pytest.raises(CertificateError, match=r"tls\.crt: no such file"):
             self.files(paths)
         signer = authority(TODAY)
         old, new = leaf_of(signer, at=TODAY), leaf_of(signer, at=TODAY)
         self.put(paths, old)
         files = self.files(paths)
-        self.put(paths, new, old.private_key)
-        with pytest.raises(CertificateError, match="no usable pair"):
-            files.reload()
-        assert files.serving.certificate == old.certificate
+        ended = leaf_of(signer, at=TODAY - 9 * DAY, life=DAY)
+        for leaf, key, message in ((new, old, "no usable pair"), (ended, ended, "is not valid today")):
+            self.put(paths, leaf, key.private_key)
+            with pytest.raises(CertificateError, match=message):
+                files.reload()
+            assert files.serving.certificate == old.certificate
         self.put(paths, new)
         files.reload()
         assert files.serving.certificate == new.certificate

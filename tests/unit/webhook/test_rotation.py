@@ -137,14 +137,6 @@ def test_a_step_taken_is_not_due_again(observation: CaObservation) -> None:
 
 
 class TestWhatIsWritten:
-    def test_renewal_keeps_each_signer_until_its_leaves_are_replaced(self) -> None:
-        after_introduction = after(Action.INTRODUCE, CaObservation(state(DUE)), NEXT, NOW)
-        assert after_introduction == CaState(DUE, NEXT, (DUE.certificate, NEXT.certificate), NOW)
-        after_switch = after(Action.SWITCH, CaObservation(after_introduction), STRANGER, NOW + HOUR)
-        assert after_switch == CaState(NEXT, None, (NEXT.certificate, DUE.certificate), NOW + HOUR)
-        after_retirement = after(Action.RETIRE, CaObservation(after_switch), STRANGER, NOW + LEAF_LIFE)
-        assert after_retirement == CaState(NEXT, None, (NEXT.certificate,), NOW + HOUR)
-
     def test_a_repair_keeps_what_is_usable_and_what_is_published(self) -> None:
         observation = CaObservation(
             CaState(None, NEXT, (STRANGER.certificate,)), published_cas=(FORMER.certificate, ENDED.certificate)
