@@ -35,7 +35,7 @@ from bowline import (
 from bowline.errors import Forbidden, InfrastructureError, KubeError
 from bowline.resources import CONFIGMAPS, NODES, Resource
 from tests.testing.licence import SEATS, Licence
-from tests.testing.right_plugins import SERVER, Outside
+from tests.testing.right_plugins import Outside
 
 _KEPT: list[asyncio.Task[None]] = []
 _ANSWERS: Iterator[Any] = itertools.cycle((True, "yes"))
@@ -280,16 +280,6 @@ class Unconditional(Licence):
         return status
 
 
-class ReadingInSetup(BindingPlugin):
-    name = "reading_in_setup"
-
-    async def setup(self, handle: Handle) -> None:
-        await handle.client.list_all(CONFIGMAPS, "default")
-
-    async def pre_bind(self, ctx: BindContext) -> Status:
-        return Status.ok()
-
-
 class Denying(Licence):
     """Denies every new pod, also the one that it is tried with."""
 
@@ -410,20 +400,6 @@ class Sharing(BindingPlugin):
         return Status.ok(annotations={SEATS: self._seat})
 
 
-class CheckingThenActing(Outside):
-    """Two pods get the seat that both have found free."""
-
-    name = "checking_then_acting"
-
-    async def pre_bind(self, ctx: BindContext) -> Status:
-        number = 0
-        while any(seat.startswith(f"seat {number} ") for seat in SERVER):
-            number += 1
-        await asyncio.sleep(0)
-        SERVER.append(f"seat {number} of {ctx.request.pod_uid}")
-        return Status.ok()
-
-
 class Shielding(Outside):
     """A cancelled attempt takes its seat after the rollback."""
 
@@ -487,17 +463,6 @@ class Unwoken(Licence):
         status, is_first, self.has_waited = await super().pre_bind(ctx), not self.has_waited, True
         stored = await ctx.client.get(CONFIGMAPS, ctx.request.key.namespace, f"licence-{ctx.request.key.name}")
         return Status.wait("the seat is not paid", CONFIGMAPS.ref(stored)) if is_first else status
-
-
-class NotEnding(BindingPlugin):
-    """Its task outlives the term of leadership."""
-
-    name = "not_ending"
-
-    async def run(self) -> None:
-        while True:
-            with suppress(asyncio.CancelledError):
-                await asyncio.sleep(3600)
 
 
 class NotSetUp(BindingPlugin):

@@ -135,10 +135,6 @@ WRONG_SETTINGS: list[Any] = [
         "cannot be loaded: ImportError", id="one that cannot be imported"),
     pytest.param(settings_of({"name": "exits"}), ("config/plugin", "plugins[0].name"),
         "cannot be loaded: SystemExit(3)", id="one that exits at import"),
-    pytest.param(settings_of({"name": "function"}), ("config/plugin", "plugins[0].name"), "must name a subclass of",
-        id="one that is not a class"),
-    pytest.param(settings_of({"name": "alias"}), ("config/plugin", "plugins[0].name"), "must name a subclass of",
-        id="one of another name"),
     pytest.param(settings_of({"name": "fails"}), ("config/plugin", "plugins[0]"),
         "cannot be created: ValueError: needs a socket", id="one whose constructor raises"),
     pytest.param(settings_of({"name": "wrong"}), ("config/plugin", "plugins[0].name"),
@@ -168,8 +164,6 @@ def _fails(*_: object) -> None:
 OFFERS: dict[str, Callable[[], Any]] = {
     "broken": _broken,
     "exits": _exits,
-    "function": lambda: len,
-    "alias": lambda: plugin("another"),
     "fails": lambda: depends("fails", __init__=_fails),
     "wrong": lambda: depends("wrong", requires="base"),
 }

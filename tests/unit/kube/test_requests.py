@@ -2,7 +2,7 @@
 
 import pytest
 
-from bowline.kube.calls import accept, object_path
+from bowline.kube.calls import object_path
 from bowline.kube.errors import NotFound
 from bowline.kube.resources import NODES, PODS, Resource
 
@@ -41,15 +41,3 @@ def test_an_object_needs_its_name_and_namespace(resource: Resource, namespace: s
 def test_an_object_with_a_name_that_no_object_can_have_does_not_exist(name: str) -> None:
     with pytest.raises(NotFound, match="not found"):
         object_path(PODS, "a", name, "")
-
-
-@pytest.mark.parametrize(
-    ("resource", "verb", "expectation"),
-    [
-        pytest.param(NODES, "list", "application/json", id="whole objects"),
-        pytest.param(NODES.as_metadata(), "list", "as=PartialObjectMetadataList;", id="a list of metadata"),
-        pytest.param(NODES.as_metadata(), "watch", "as=PartialObjectMetadata;", id="a watch of metadata"),
-    ],
-)
-def test_what_is_accepted(resource: Resource, verb: str, expectation: str) -> None:
-    assert expectation in accept(resource, verb)

@@ -53,11 +53,10 @@ def test_a_retry_is_never_sooner_than_retry_after(retry_after: float, expectatio
     assert backoff().next_delay("a", at_least=seconds(retry_after)) == seconds(expectation)
 
 
-@pytest.mark.parametrize("keys", [pytest.param(1, id="one key"), pytest.param(20_001, id="20,001 keys in turn")])
-def test_every_failing_key_backs_off_however_many_there_are(keys: int) -> None:
+def test_every_failing_key_backs_off_however_many_there_are() -> None:
     counted: ItemBackoff[int] = ItemBackoff(seconds(1), seconds(60), random=lambda: 0.5)
-    rounds = [{counted.next_delay(key) for key in range(keys)} for _ in range(4)]
+    rounds = [{counted.next_delay(key) for key in range(20_001)} for _ in range(4)]
     assert rounds == [{seconds(0.5)}, {seconds(1)}, {seconds(2)}, {seconds(4)}]
-    for key in range(keys):
+    for key in range(20_001):
         counted.reset(key)
     assert len(counted) == 0
