@@ -278,59 +278,39 @@ class RecordingNeighbour(RecordingPlugin):
     parallel = True
 
 
-async def test_a_rollback_ends_the_plugins_state() -> None:
+async def test_a_plugins_state_is_its_own_until_a_rollback_or_the_end_of_the_request() -> None:
     states: list[tuple[str, dict[str, Any]]] = []
 
-    class Remembering(BindingPlugin):
-        name = "remembering"
+    class First(BindingPlugin):
+        name = "first"
 
         async def pre_bind(self, ctx: BindContext) -> Status:
-            states.append(("pre_bind", dict(ctx.state)))
-            ctx.state["prepared"] = True
-            return Status.wait("later")
-
-        async def rollback(self, ctx: BindContext, why: Status) -> Status:
-            states.append(("rollback", dict(ctx.state)))
-            ctx.state["undone"] = True
-            return Status.retry("busy") if len(states) == 3 else Status.ok()
-
-    run, _ = runner(Remembering(PluginConfig(), Settings()))
-    remembered: dict[str, dict[str, Any]] = {}
-    for step in (run.run_pre_bind, run.run_pre_bind):
-        await step(replace(context(), states=remembered))
-    for _ in range(2):
-        await run.run_rollback(replace(context(), states=remembered), Status.fatal("taken"))
-    await run.run_pre_bind(replace(context(), states=remembered))
-    assert states == [
-        ("pre_bind", {}),
-        ("pre_bind", {"prepared": True}),
-        ("rollback", {}),
-        ("rollback", {}),
-        ("pre_bind", {}),
-    ]
-
-
-async def test_state_is_private_and_survives_until_forget() -> None:
-    states: list[dict[str, Any]] = []
-
-    class Stateful(BindingPlugin):
-        name = "stateful"
-
-        async def pre_bind(self, ctx: BindContext) -> Status:
-            states.append(dict(ctx.state))
-            ctx.state["seen"] = True
+            states.append((self.name, dict(ctx.state)))
+            ctx.state["prepared"] = self.name
             return Status.ok()
 
-    class Other(Stateful):
-        name = "other"
+        async def rollback(self, ctx: BindContext, why: Status) -> Status:
+            states.append((self.name, dict(ctx.state)))
+            ctx.state["undone"] = True
+            return Status.retry("busy")
 
-    run, _ = runner(Stateful(PluginConfig(), Settings()), Other(PluginConfig(), Settings()))
+    class Second(First):
+        name = "second"
+
+    run, _ = runner(First(PluginConfig(), Settings()), Second(PluginConfig(), Settings()))
     c = context()
-    await run.run_pre_bind(c)
+    empty: list[tuple[str, dict[str, Any]]] = [("first", {}), ("second", {})]
+    for _ in range(2):
+        await run.run_pre_bind(c)
+    prepared = [(name, {"prepared": name}) for name in ("first", "second")]
+    assert states == [*empty, *prepared]
+    for _ in range(2):
+        await run.run_rollback(c, Status.fatal("taken"))
+    assert states[4:] == [*empty[::-1], *empty[::-1]]
     await run.run_pre_bind(c)
     await run.forget(c.request.key, c.states)
     await run.run_pre_bind(c)
-    assert states == [{}, {}, {"seen": True}, {"seen": True}, {}, {}]
+    assert states[8:] == [*empty, *empty]
 
 
 async def test_a_request_is_forgotten_by_the_plugins_that_were_called_for_it() -> None:
