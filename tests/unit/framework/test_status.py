@@ -37,8 +37,6 @@ def test_waits_that_are_merged_twice_name_their_plugin() -> None:
 @pytest.mark.parametrize(
     ("first", "second", "expectation"),
     [
-        pytest.param({}, {}, (None, None, None), id="no limits"),
-        pytest.param({"retry_after": MINUTE}, {}, (MINUTE, None, None), id="one polls"),
         pytest.param({"retry_after": MINUTE}, {"retry_after": SECOND}, (SECOND, None, None), id="both poll"),
         pytest.param({"timeout": MINUTE}, {"timeout": SECOND}, (None, SECOND, None), id="two timeouts"),
         pytest.param({}, {"timeout": SECOND}, (None, SECOND, None), id="one timeout"),
