@@ -1,4 +1,4 @@
-"""The workflows of `.github`: which targets of the Makefile they call, and at which commit their actions are."""
+"""The targets of the Makefile that workflows and the parts of `make test-all` name; the commits of workflows' actions."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 import yaml
+
+from tests.all import PAGE, PARTS, stored_outcomes, with_outcomes
 
 ROOT = Path(__file__).resolve().parents[2]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yaml"))
@@ -54,6 +56,12 @@ def test_a_workflow_calls_only_targets_that_exist() -> None:
 def test_every_target_of_tests_is_called_by_a_workflow_or_has_a_reason_why_not() -> None:
     tests = {target for target in TARGETS if target == "test" or target.startswith("test-")}
     assert tests - set().union(*called().values()) == set(EXCEPTIONS)
+
+
+def test_every_part_is_a_target_and_the_page_has_its_row() -> None:
+    assert {part.command.split()[1] for part in PARTS} <= TARGETS
+    page = PAGE.read_text(encoding="utf-8")
+    assert with_outcomes(page, stored_outcomes()) == page, "run a part by `python -m tests.all`"
 
 
 @pytest.mark.parametrize("file", WORKFLOWS, ids=lambda file: file.name)
