@@ -1,4 +1,4 @@
-"""The targets of the Makefile that workflows and the parts of `make test-all` name; the commits of workflows' actions."""
+"""Which targets of the Makefile workflows and parts of `make test-all` name, and the commits of their actions."""
 
 import re
 from collections.abc import Iterator, Mapping
