@@ -58,5 +58,7 @@ async def test_a_request_that_gets_no_connection_in_time_is_not_sent_and_its_wai
         await connections.acquire(account)
     assert not failure.value.may_have_been_applied
     assert [account.caller_s, account.api_s] == [0, 0]
+    await asyncio.sleep(2)
+    assert account.caller_s == pytest.approx(2), "the wait is over: what follows is the caller's time again"
     connections.release()
     await connections.acquire(account)

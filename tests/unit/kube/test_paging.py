@@ -71,3 +71,15 @@ async def test_a_list_that_waits_for_another_lists_page_spends_no_time_of_its_ca
             await asyncio.create_task(take())
     assert account.caller_s == pytest.approx(0)
     assert account.api_s == 0
+    began = asyncio.get_running_loop().time()
+    await take()
+    assert asyncio.get_running_loop().time() == began, "the turn was given back"
+
+
+@pytest.mark.parametrize("page", [{"items": []}, {"metadata": {}, "items": {"a": 1}}])
+async def test_what_is_no_list_is_no_answer(page: dict[str, Any]) -> None:
+    async def ask(_: str) -> dict[str, Any]:
+        return page
+
+    with pytest.raises(NoResponse, match="no list"):
+        await anext(read_pages(ask, lambda: 0.5))
