@@ -25,11 +25,11 @@ from bowline.runtime.clock import Clock
 from bowline.runtime.workers import DONE, Result, run_workers
 from bowline.runtime.workqueue import WorkQueue
 from bowline_reconciler.decide.report import Unfinished
-from bowline_reconciler.drive.reads import Reads
 from bowline_reconciler.drive.reporter import Reporter
 from bowline_reconciler.drive.requeue import Requeue, report_pause
 from bowline_reconciler.drive.state import REPORT_AFTER_S, Progress, RequestStates
 from bowline_reconciler.observe import BETWEEN
+from bowline_reconciler.watch.request_cache import RequestCache
 
 log = logging.getLogger(__name__)
 
@@ -72,7 +72,7 @@ class ProgressReports:
     """Reports what is unfinished. ``caller`` has the plugins' calls in progress, of any request."""
 
     states: RequestStates
-    reads: Reads
+    requests: RequestCache
     reporter: Reporter
     requeue: Requeue
     availability: Availability
@@ -118,7 +118,7 @@ class ProgressReports:
         entry = state.stage if state is not None else None
         if state is None or not isinstance(entry, Progress) or entry.cause is None:
             return DONE
-        why, request, cause = "", self.reads.latest(key), entry.cause
+        why, request, cause = "", self.requests.get(key), entry.cause
         try:
             if request is not None:
                 # In an outage all calls fail, and none is the request's own: then no event without a stored status.

@@ -59,10 +59,6 @@ class Reads:
     jitter: Callable[[], float]
     uninstalling: bool = False
 
-    def latest(self, key: ObjectKey) -> BindRequest | None:
-        """Return the newest known version of the request of this name; None if none is cached."""
-        return self.informers.request_cache.get(key)
-
     async def read(
         self, key: ObjectKey, request: BindRequest | None, state: RequestState | None
     ) -> tuple[Snapshot, Action] | Absent:
@@ -106,7 +102,7 @@ class Reads:
         if isinstance(raw, Absent):
             return replace(snapshot, pod=raw, live=live, answers=None)
         reduced = reduced_pod(raw)
-        self.informers.pod_cache.offer(snapshot.request.pod_key, reduced)
+        self.informers.pod_cache.offer(reduced)
         pod, former = pod_view(reduced), snapshot.pod
         is_same = not isinstance(former, Absent) and former.version == pod.version
         return replace(snapshot, pod=pod, live=live, answers=snapshot.answers if is_same else None)

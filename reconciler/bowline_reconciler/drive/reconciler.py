@@ -136,7 +136,7 @@ class Reconciler:
                 # read.
                 self.requests.mark_stale((key,))
             self.requeue.extend_streak(state, retry_after)
-            request, is_altered = self.reads.latest(key), isinstance(error, NotStoredError)
+            request, is_altered = self.requests.get(key), isinstance(error, NotStoredError)
             is_same = request is not None and request.uid == state.uid
             failures, was_attempting = state.failures, state.attempt.is_open
             status = of_failed_call(why, retry_after, failures, was_attempting=was_attempting, is_altered=is_altered)

@@ -121,7 +121,7 @@ async def build(
     )
     observation.metrics.queue_depth.set_function(lambda: queue.depth)
     observation.metrics.oldest_request.set_function(lambda: informers.oldest_age().total_seconds())
-    progress = ProgressReports(states, reads, reporter, requeue, client.availability, caller, clock)
+    progress = ProgressReports(states, requests, reporter, requeue, client.availability, caller, clock)
     return Components(
         settings,
         client,

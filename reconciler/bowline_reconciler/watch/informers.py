@@ -89,9 +89,9 @@ class Informers:
             fallback=True,
             store=shown_requests,
         )
-        bound_pods = self.bound_pods = BoundPodWatch(client, schedulers, handlers.sent_bind, self.offer_pod)
         self._ill_since: dict[str, float] = {}  # by node with a taint of its health, monotonic
         self.pod_cache = PodCache(self.request_cache.__contains__)
+        bound_pods = self.bound_pods = BoundPodWatch(client, schedulers, handlers.sent_bind, self.pod_cache.offer)
         self.pods = Reflector(
             client,
             Selection(PODS, field_selector=UNBOUND),
@@ -172,13 +172,6 @@ class Informers:
     def pod(self, key: ObjectKey) -> Object | None:
         """Return the cached pod, if it is unbound; absence proves nothing."""
         return self.pods.store.get(key)
-
-    def offer_pod(self, pod: Object) -> None:
-        """Cache a pod that was read live, if its content is missing in the cache; a bound one is absent there.
-
-        The next request for it must not be attempted because the watch of unbound pods still shows it.
-        """
-        self.pod_cache.offer(key_of(pod), pod)
 
     def node(self, name: str) -> Object | None:
         """Return the node's cached metadata; absence proves nothing."""

@@ -18,7 +18,17 @@ from typing import NoReturn
 
 import orjson
 
-from bowline.api.meta import Object, ObjectKey, ObjectUID, ResourceVersion, has_ended, is_reduced, uid_of, version_of
+from bowline.api.meta import (
+    Object,
+    ObjectKey,
+    ObjectUID,
+    ResourceVersion,
+    has_ended,
+    is_reduced,
+    key_of,
+    uid_of,
+    version_of,
+)
 from bowline.kube.store import Store
 
 # With its key, its identity and the dict entry, a packed pod stays below 1 KB.
@@ -74,11 +84,13 @@ class PodCache(Store):
         else:
             self._entries[key] = self._pack(key, pod)
 
-    def offer(self, key: ObjectKey, pod: Object) -> None:
+    def offer(self, pod: Object) -> None:
         """Cache a pod that was read live, if it is named and its version is the one that the watch reported.
 
-        If it is bound, the cached pod of that UID is absent from now on: no binding is ever taken back.
+        If it is bound, the cached pod of that UID is absent from now on: no binding is ever taken back, and the next
+        request for it must not be attempted because the watch still shows it.
         """
+        key = key_of(pod)
         if pod["spec"].get("nodeName"):
             # One that is not cached is not marked: most have left the watch already, and nothing would drop the mark.
             # One that the watch has yet to show is read live until then. Should the watch stop between its creation

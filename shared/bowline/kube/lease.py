@@ -197,6 +197,7 @@ class LeaderElector:
         metadata: Mapping[str, Mapping[str, str]] | None = None,
     ) -> None:
         self._versions = versions
+        client.ledger.inherits = True  # until the Lease shows otherwise
         self.identity = identity
         self.is_leader = asyncio.Event()
         self.lost = asyncio.Event()

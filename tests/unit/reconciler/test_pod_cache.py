@@ -91,9 +91,9 @@ def test_a_pod_too_large_to_keep_is_absent_until_it_is_read_from_the_api_server(
     assert cache.version(key) == version_of(seen)
     assert cache.get(key) is None, "absence proves nothing: a live read follows"
     later_pod = {**seen, "metadata": {**seen["metadata"], "resourceVersion": "99"}}
-    cache.offer(key, later_pod)
+    cache.offer(later_pod)
     assert cache.get(key) is None, "the watch has delivered another version"
-    cache.offer(key, seen)
+    cache.offer(seen)
     assert cache.get(key) == seen
     newer = {**seen, "metadata": {**seen["metadata"], "resourceVersion": "100"}}
     cache.put(key, newer)
@@ -108,7 +108,7 @@ def test_a_named_pod_with_large_annotations_is_read_live_each_time() -> None:
     cache.put(key, large)
     names.add(key)
     assert cache.get(key) is None, "compressed, it is small; restored, it is not"
-    cache.offer(key, large)
+    cache.offer(large)
     assert cache.get(key) is None
     cache.put(key, large)
     assert cache.get(key) is None
@@ -120,10 +120,10 @@ def test_a_pod_that_is_known_to_be_bound_is_absent_whatever_its_watch_still_show
     cache, unbound = PodCache(lambda _: named), stored(1)
     key = key_of(unbound)
     bound = {**unbound, "spec": {**unbound["spec"], "nodeName": "node-0"}}
-    cache.offer(key, bound)
+    cache.offer(bound)
     assert key not in cache, "the watch has not shown it yet"
     cache.put(key, unbound)
-    cache.offer(key, bound)
+    cache.offer(bound)
     assert cache.get(key) is None
     cache.put(key, {**unbound, "metadata": {**unbound["metadata"], "resourceVersion": "10002"}})
     assert cache.get(key) is None, "a late event"

@@ -97,7 +97,7 @@ async def test_a_request_is_unfinished_until_a_reconcile_has_a_result(
 def reports_of(cycle: Cycle, reporter: Reporter) -> ProgressReports:
     caller, availability = PluginCaller(cycle.driver.observation), Availability(cycle.clock)
     return ProgressReports(
-        cycle.states, cycle.reads, reporter, cycle.driver.requeue, availability, caller, cycle.clock
+        cycle.states, cycle.requests, reporter, cycle.driver.requeue, availability, caller, cycle.clock
     )
 
 
