@@ -112,3 +112,14 @@ async def test_who_finds_no_lease_leads_at_once_and_takes_it_for_deleted() -> No
         await until(client.elector.is_leader.is_set)
         assert client.ledger.inherits
         stop.set()
+
+
+async def test_a_term_whose_acquisition_had_no_reply_inherits_writes_whatever_the_one_before_did() -> None:
+    client, stop = LateReplies({**HELD, "spec": {**HELD["spec"], "holderIdentity": "one"}}), asyncio.Event()
+    client.ledger.inherits = False
+    client.elector = LeaderElector(client, ObjectKey("default", "lease"), "one", TIMINGS, LeaseVersions())
+    async with asyncio.TaskGroup() as group:
+        group.create_task(client.elector.run(stop))
+        await until(client.elector.is_leader.is_set)
+        assert client.ledger.inherits
+        stop.set()
