@@ -201,7 +201,8 @@ class Driver:
                         work.snapshot = replace(snapshot, pod=pod_view(pod))
                     is_bound = is_bound_as_asked(request, work.snapshot.pod)
                     news = {"is_bound": is_bound, "is_pod_live": pod is None, "has_read_bound_pod": is_awaited}
-                    news |= self.in_flight.facts(work.snapshot, state.attempt.writes, work.read_at)
+                    if facts.has_late_writes:
+                        news |= self.in_flight.facts(work.snapshot, state.attempt.writes, work.read_at)
                 case step.AtEnd.RUN_POST_BIND:
                     ctx = work.context
                     if ctx is not None and isinstance(snapshot.pod, PodView):
@@ -271,8 +272,9 @@ class Driver:
         with noting(attempt.writes):
             result = await self.runner.run_rollback(ctx, why)
         if isinstance(result, Done):
-            late = self.in_flight.facts(snapshot, attempt.writes, self.clock.monotonic())
-            is_quiet = late["quiet_in"] <= timedelta()
+            now = self.clock.monotonic()
+            late = self.in_flight.facts(snapshot, attempt.writes, now) if attempt.writes else {}
+            is_quiet = not late.get("quiet_in")
             if is_quiet:
                 rollback.side_effects, rollback.is_complete, rollback.remains = None, True, result.message
             return {"has_undone": is_quiet, "has_side_effects": rollback.side_effects is not None, **late}

@@ -38,12 +38,15 @@ class InFlightWrites:
         return existed_before(request, self._newest_before)
 
     def facts(self, snapshot: Snapshot, writes: LateWrites, now: float) -> dict[str, Any]:
-        """Return what is to be known of a request before something is undone, as facts of ``decide.step``.
+        """Return what is to be known of a request before something is undone, as facts of ``decide.step``, if any.
 
         ``snapshot``: with the pod read live **after** ``now``: what has landed until then is in it. ``writes``: of
         this process.
         """
-        request, lost_at, is_inherited = snapshot.request, writes.last(now), self.may_predate_term(snapshot.request)
+        request, is_inherited = snapshot.request, self.may_predate_term(snapshot.request)
+        if not is_inherited and not writes:
+            return {}
+        lost_at = writes.last(now)
         quiet_in = in_flight_for(
             request,
             snapshot.pod,
@@ -51,7 +54,7 @@ class InFlightWrites:
             timedelta(seconds=now - self._leading_since) if is_inherited else None,
             self._ledger.limit,
         )
-        return {"has_late_writes": bool(writes) or is_inherited, "quiet_in": quiet_in}
+        return {"has_late_writes": True, "quiet_in": quiet_in}
 
 
 def in_flight_for(

@@ -85,7 +85,7 @@ class PodCache(Store):
             self._entries[key] = self._pack(key, pod)
 
     def offer(self, pod: Object) -> None:
-        """Cache a pod that was read live, if it is named and its version is the one that the watch reported.
+        """Cache a named pod that was read live, if the watch has reported that version and its content is missing.
 
         If it is bound, the cached pod of that UID is absent from now on: no binding is ever taken back, and the next
         request for it must not be attempted because the watch still shows it.
@@ -100,7 +100,8 @@ class PodCache(Store):
                 self._pods.pop(key, None)
                 self._entries[key] = _Packed(uid_of(pod), version_of(pod), is_outdated=True)
             return
-        if self._is_named(key) and self.version(key) == version_of(pod) and self.uid(key) == uid_of(pod):
+        is_shown = self.version(key) == version_of(pod) and self.uid(key) == uid_of(pod)
+        if is_shown and key not in self._pods and self._is_named(key):
             self._keep(key, pod, len(orjson.dumps(pod)))
 
     def __getitem__(self, key: ObjectKey) -> Object:
