@@ -74,7 +74,7 @@ WEBHOOK = (
         "former-ca-retired-early",
         "A former CA leaves the bundle while certificates that it has signed are served.",
         f"{_WEBHOOK}tls/rotation.py",
-        "if state.previous and state.switched_at is not None and state.switched_at + LEAF_LIFE <= now:",
+        "if state.previous and state.switched_at is not None and now - state.switched_at >= LEAF_LIFE:",
         "if state.previous and state.switched_at is not None:",
     ),
     Mutant(

@@ -129,6 +129,10 @@ class TestSecret:
             pytest.param({"data": {"tls.crt": base64.b64encode(b"\xff").decode()}}, id="no PEM"),
             pytest.param({"metadata": {"annotations": {"bowline.dev/ca-switched-at": "soon"}}}, id="no time"),
             pytest.param({"metadata": {"annotations": {"bowline.dev/ca-switched-at": "2026-01-01"}}}, id="no zone"),
+            pytest.param(
+                {"metadata": {"annotations": {"bowline.dev/ca-switched-at": "0001-01-01T00:00:00+14:00"}}},
+                id="no time in UTC",
+            ),
         ],
     )
     def test_reading_never_fails(self, fields: dict[str, Any]) -> None:

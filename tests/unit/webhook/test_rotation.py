@@ -1,7 +1,7 @@
 """The rotation of the CA: each step as a row, its writes, and complete lifecycles without a cluster."""
 
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from cryptography import x509
@@ -82,6 +82,8 @@ AT_START = [
     pytest.param(CaObservation(state(YOUNG, None, FORMER, at=None)), id="the time of the switch is lost"),
     pytest.param(CaObservation(state(YOUNG, None, FORMER, at=NOW + 2 * BACKDATED)),
         id="the switch was in the future"),
+    pytest.param(CaObservation(state(YOUNG, None, FORMER, at=datetime.max.replace(tzinfo=UTC))),
+        id="the switch was at the latest time"),
 ]  # fmt: skip
 
 

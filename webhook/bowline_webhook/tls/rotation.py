@@ -103,7 +103,7 @@ def rotate(observation: CaObservation, now: datetime) -> RotationStep:
         return _introduction_step(observation.trusted_for)
     if state.active is not None and part_of_life(state.active.certificate, RENEW_AT) <= now:
         return RotationStep(Action.INTRODUCE, "the signer has lived two thirds of its life")
-    if state.previous and state.switched_at is not None and state.switched_at + LEAF_LIFE <= now:
+    if state.previous and state.switched_at is not None and now - state.switched_at >= LEAF_LIFE:
         return RotationStep(Action.RETIRE, "every certificate of the former CA has expired")
     return RotationStep(None, "former signers are still trusted" if state.previous else "all is well")
 

@@ -68,6 +68,6 @@ def _encode(value: bytes) -> str:
 def _time(text: Any) -> datetime | None:
     try:
         time = datetime.fromisoformat(text)
-    except (TypeError, ValueError):
+        return time.astimezone(UTC) if time.tzinfo is not None else None
+    except (TypeError, ValueError, OverflowError):
         return None
-    return time if time.tzinfo is not None else None

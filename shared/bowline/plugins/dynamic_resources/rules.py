@@ -377,7 +377,7 @@ def readiness(claim: Object, requirement: RequiredClaim, now: datetime, bind_tim
         return Status.ok()
     why, elsewhere = f"{requirement.label}: waiting for device {'; '.join(pending)}", Suggestion.RESCHEDULE_ELSEWHERE
     allocated_at = parse_time(allocation.get("allocationTimestamp"))
-    left = allocated_at + bind_timeout - now if allocated_at is not None else None
+    left = bind_timeout - max(now - allocated_at, timedelta()) if allocated_at is not None else None
     if left is not None and left <= timedelta():
         since = f", allocated {(bind_timeout - left).total_seconds():.0f} s ago"
         return Status.fatal(why + since, Reason.WAIT_TIMEOUT, elsewhere)

@@ -240,6 +240,7 @@ def test_a_device_with_conditions_is_awaited(devices: list[Any], expected: tuple
     [
         pytest.param(None, None, id="by a scheduler that writes no time"),
         pytest.param("2025-12-31T23:58:01Z", 1, id="for an earlier pod"),
+        pytest.param("9999-12-31T23:59:59Z", 120, id="by a clock that is ahead, or the latest time"),
         pytest.param("2025-12-31T23:58:00Z", 0, id="for an earlier pod, whose wait has just expired"),
     ],
 )
