@@ -7,7 +7,6 @@ import pytest
 from bowline.framework.admission import AdmissionChain
 from bowline.framework.config import GpuSharingSettings, Settings
 from bowline.framework.interface.plugin import AdmissionInfo, PluginConfig
-from bowline.framework.templates import Template
 from bowline.plugins.gpu_request import GpuRequest
 from bowline.plugins.gpu_request.tests.builders import CLASS, GPU, Json, container, pod
 
@@ -36,16 +35,6 @@ def test_an_update_is_validated_by_its_changes() -> None:
     assert chain().validate_pod(same, old, info).allowed
     [fault] = chain().validate_pod(new, old, info).errors
     assert (fault.rule.id, fault.path) == ("gpu_request/immutable", "metadata.annotations[gpu-fraction]")
-
-
-def test_errors_of_a_template_have_paths_into_it() -> None:
-    template = Template.at("spec.template", ours({"gpu-fraction": "7"}, container(limits={GPU: -1})))
-    verdict = chain().validate_template(template, AdmissionInfo(kind="Deployment"))
-    assert [fault.path for fault in verdict.errors] == [
-        "spec.template.metadata.annotations[gpu-fraction]",
-        "spec.template.metadata.annotations[gpu-fraction]",
-        f"spec.template.spec.containers[0].resources.limits[{GPU}]",
-    ]
 
 
 @pytest.mark.parametrize(

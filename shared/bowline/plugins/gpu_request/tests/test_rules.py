@@ -86,19 +86,6 @@ def test_a_share_beside_a_claim(raw: Json, policy: Policy, expected: Found) -> N
     assert violations(raw, policy) == expected
 
 
-@pytest.mark.parametrize(
-    ("annotations", "expected"),
-    [
-        pytest.param({"gpu-fraction": "0.5"}, [("sharing-disabled", "gpu-fraction")], id="a fraction"),
-        pytest.param({"gpu-fraction": "2"}, [("fraction-range", "gpu-fraction"), ("sharing-disabled",
-            "gpu-fraction")], id="a wrong fraction"),
-        pytest.param({"mps": "false"}, [], id="no share"),
-    ],
-)  # fmt: skip
-def test_sharing_disabled(annotations: Json, expected: Found) -> None:
-    assert violations(pod(annotations), Policy(sharing=False)) == expected
-
-
 @pytest.mark.parametrize("key", names.OWNED_ANNOTATIONS)
 @pytest.mark.parametrize(
     ("before", "after"), [({}, "0.5"), ("0.5", {}), ("0.5", "0.6"), ({}, ""), ("", {}), ("bad", "0.5")]
@@ -139,6 +126,7 @@ def test_all_errors_together_in_a_fixed_order() -> None:
         init=[container("i")],
     )
     assert violations(reordered_pod, Policy(sharing=False)) == expected
+    assert violations(pod({"mps": "false"}), Policy(sharing=False)) == [], "no share"
 
 
 def test_every_privileged_container_beside_a_share_is_named() -> None:

@@ -36,8 +36,6 @@ ADDED = [
     pytest.param({"gpu-memory": "8192"}, {REQUEST: "8Gi", PIN: "main"}, id="the largest unit that needs no fraction"),
     pytest.param({"gpu-memory": "1024", PIN: "other"}, {"nvidia.com/container.other.gpu-memory.request": "1Gi"},
         id="the named container"),
-    pytest.param({"gpu-memory": "1024", PIN: "init"}, {"nvidia.com/container.init.gpu-memory.request": "1Gi"},
-        id="an init container"),
     pytest.param({"gpu-memory": "8Gi"}, {}, id="an invalid amount is another rule's"),
     pytest.param({REQUEST: "8Gi"}, {"gpu-memory": "8192", PIN: "main"}, id="NVIDIA's form"),
     pytest.param({REQUEST: "1G"}, {"gpu-memory": "954", PIN: "main"}, id="rounded up to MiB"),
@@ -47,7 +45,6 @@ ADDED = [
     pytest.param({REQUEST: "lots"}, {}, id="no quantity"),
     pytest.param({REQUEST: "1e30"}, {}, id="more than any device"),
     pytest.param({REQUEST: "1Gi", "gpu-fraction": "0.5"}, {}, id="two sizes"),
-    pytest.param({LIMIT: "4Gi", "gpu-memory": "2048"}, {REQUEST: "2Gi", PIN: "main"}, id="a limit above the amount"),
     pytest.param({"gpu-memory": "2048", "gpu-memory.limit": "4Gi"}, {REQUEST: "2Gi", LIMIT: "4Gi", PIN: "main"},
         id="the short form of a limit"),
     pytest.param({REQUEST: "2Gi", "gpu-memory.limit": "4G"}, {LIMIT: "4G", "gpu-memory": "2048", PIN: "main"},
@@ -155,7 +152,6 @@ def test_annotations_of_the_binding(annotations: Json, expected: Json) -> None:
 
 
 RESERVED = [
-    pytest.param({"gpu-fraction": "0.5"}, 1024, {REQUEST: "488Mi"}, "", id="half of the rest"),
     pytest.param({"gpu-fraction": "0.5", PORTION_LIMIT: "0.8"}, 1024, {REQUEST: "488Mi", LIMIT: "781Mi"}, "",
         id="the limit, too"),
     pytest.param({"gpu-memory": "1024"}, 1024, {REQUEST: "1Gi"}, "", id="an amount is not reduced"),
