@@ -125,8 +125,8 @@ class Releases:
             request = decode_bind_request(raw)
             if (left := set_aside_for(request, self._client.clock.now(), is_ending=True)) > timedelta():
                 return Result(left)
-            if not self._runner.holders(request):
-                log.warning("no enabled plugin releases what the pod holds")
+            if request.is_misnamed or not self._runner.holders(request):
+                log.warning("nothing is released: no enabled plugin holds anything, or the pod has another name")
                 await self._writer.drop_finalizer(request)
                 return DONE
             snapshot = await self._reads.with_live_pod(request)

@@ -2,17 +2,22 @@
 
 import os
 from datetime import UTC, datetime, timedelta
+from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bowline.api.bindrequest import Phase, decode_bind_request
+from bowline.api import names
+from bowline.api.bindrequest import BindRequest, Phase, decode_bind_request
+from bowline.api.meta import ObjectKey
 from bowline.framework.config import Settings
 from bowline.framework.interface.status import Status
 from bowline.framework.reason import Reason
-from bowline.testing.builders import bind_request
+from bowline.testing.builders import bind_request, stored
+from bowline.testing.clock import SteppedClock
 from bowline_reconciler.decide.actions import Fail, Wait
 from bowline_reconciler.decide.decide import decide
 from bowline_reconciler.decide.report import (
@@ -23,6 +28,7 @@ from bowline_reconciler.decide.report import (
     waiting_status,
 )
 from bowline_reconciler.decide.snapshot import Snapshot
+from bowline_reconciler.term.releases import Releases
 from bowline_reconciler.term.ttl import is_due
 from bowline_reconciler.watch.informers import transform_request
 from tests.unit.json_values import json_values
@@ -47,6 +53,31 @@ def test_a_status_of_another_type_reads_as_pending(status: Any) -> None:
     request = decode_bind_request(cache_entry)
     assert (request.phase, request.failed_attempts, request.next_attempt) == (Phase.PENDING, 0, None)
     assert not is_due(raw, timedelta(0), NOW)
+
+
+async def test_a_succeeded_request_of_another_name_than_its_pod_keeps_no_finalizer() -> None:
+    """Nothing was done for it; no pod can be read for it, either."""
+    raw = stored(bind_request("pod", uid="u"), name="other", finalizers=[names.FINALIZER]) | {
+        "status": {"phase": "Succeeded"}
+    }
+    drops: list[str] = []
+
+    async def get_request(_: ObjectKey) -> Any:
+        return raw
+
+    async def drop_finalizer(request: BindRequest) -> None:
+        drops.append(request.key.name)
+
+    parts: Any = SimpleNamespace(
+        random=Random(0),  # noqa: S311 - jitter
+        clock=SteppedClock(),
+        get_request=get_request,
+        drop_finalizer=drop_finalizer,
+        holders=lambda _: ("a",),
+        with_live_pod=None,
+    )
+    await Releases(parts, parts, parts, parts, parts)._reconcile(ObjectKey("default", "other"))
+    assert drops == ["other"]
 
 
 def test_a_null_in_the_metadata_reads_as_absent() -> None:
