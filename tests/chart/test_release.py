@@ -2,6 +2,7 @@
 
 import json
 import re
+import subprocess
 import tarfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -129,3 +130,12 @@ def test_the_sbom_lists_the_lock_file_and_the_base_image() -> None:
     assert related == set(ids)
     assert document["creationInfo"]["created"] == "1970-01-01T00:00:00Z"
     json.dumps(document)
+
+
+def test_the_constraints_of_the_image_are_the_locked_versions() -> None:
+    program = re.search(r"sed -n '(.*)' /runtime.txt", (ROOT / "Dockerfile").read_text(encoding="utf-8"))
+    assert program
+    result = subprocess.run(["sed", "-n", program[1]], input=LOCK, capture_output=True, text=True, check=True)
+    names = re.findall(r"^[a-z].*?==\S+", LOCK, re.MULTILINE)
+    assert result.stdout.splitlines() == names
+    assert len(names) > 5
