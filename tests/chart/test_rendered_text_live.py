@@ -1,11 +1,12 @@
 """The whole text of `helm template`, applied as tools without Helm's hooks do, and the commands of docs/gitops.md.
 
-The pods of every Job that exists are run, so a Job that stops something would do so here.
+The pods of every Job that exists are run, so a Job that stops something would do so here. A GitOps tool applies on
+the server's side, with a field manager of its own, again and again: `kubectl` sends the same requests.
 """
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,11 @@ from bowline.api.meta import Object
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.errors import CommandError
 from bowline.localcluster.helm import Helm
+from bowline.localcluster.ports import free_port
 from bowline.localcluster.spec import ClusterSpec
+from bowline.localcluster.workload import WorkloadOptions, start_workload
 from tests.chart.jobs import running_jobs
-from tests.chart.presets import LOCAL
+from tests.chart.presets import EVERYTHING, LOCAL
 from tests.chart.rendering import CHART, NAMESPACE, Chart, merged
 from tests.chart.shell import Shell
 from tests.documents import commands
@@ -41,6 +44,9 @@ KUSTOMIZATION = {
         {"name": "bowline", "releaseName": "bowline", "namespace": NAMESPACE, "valuesFile": "values.yaml"}
     ],
 }
+AUTO = {"check": "Auto", "uninstall": "Auto", "test": "Auto"}
+AS_TOOL = ("--server-side", "--force-conflicts", "--field-manager=argocd-controller", "--filename=-")
+TRUST = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
 TEXT = f"helm template bowline charts/bowline --namespace {NAMESPACE} --values values.yaml"
 
 
@@ -179,3 +185,61 @@ def test_an_apply_after_the_removal_works(cluster: Cluster, shell: Shell, chart:
     shell.run(commands(PAGE)[0].text)
     deployments = json.loads(cluster.kubectl("get", "deployments", "-n", NAMESPACE, "-o", "json").stdout)["items"]
     assert len(deployments) == len(chart.render().of_kind("Deployment"))
+
+
+def manifest(chart: Chart, values: Mapping[str, Any]) -> str:
+    """Everything that `helm template` prints, in JSON."""
+    return "\n".join(json.dumps(obj) for obj in chart.render(merged({"hooks": AUTO}, values)).objects)
+
+
+def apply_first(cluster: Cluster, text: str) -> None:
+    """Apply the text as the tool that installs the release: no hook of another manager is left."""
+    cluster.kubectl("delete", ",".join(TRUST), "--all")
+    cluster.kubectl("apply", *AS_TOOL, input=text)
+
+
+def differences(cluster: Cluster, text: str) -> list[str]:
+    """The objects that an apply of the text would change."""
+    result = cluster.kubectl("diff", *AS_TOOL, input=text, check=False)
+    assert result.returncode == (1 if result.stdout else 0), result.stderr
+    return re.findall(r"(?m)^\+\+\+ \S+/(\S+)", result.stdout)
+
+
+def trust(cluster: Cluster) -> list[str]:
+    """The CA's Secret and the bundles that the webhook has written."""
+    bundles = [
+        hook["clientConfig"].get("caBundle", "")
+        for plural in TRUST
+        for hook in cluster.api.get(f"/apis/admissionregistration.k8s.io/v1/{plural}/bowline-webhook")["webhooks"]
+    ]
+    return [json.dumps(cluster.api.get(f"/api/v1/namespaces/{NAMESPACE}/secrets/bowline-ca").get("data")), *bundles]
+
+
+def test_the_ca_of_a_running_webhook_survives_every_apply(chart: Chart, cluster: Cluster) -> None:
+    address = f"127.0.0.1:{free_port()}"
+    text = manifest(chart, merged(LOCAL, {"webhook": {"url": f"https://{address}"}}))
+    apply_first(cluster, text)
+    cluster.wait_established("bindrequests.scheduling.run.ai")
+    webhook = start_workload(cluster, NAMESPACE, "bowline-webhook", WorkloadOptions().with_listen(address))
+    try:
+        webhook.wait_ready()
+        before = trust(cluster)
+        assert all(before)
+        assert differences(cluster, text) == []
+        # A change of something else is applied, and only that.
+        changed_text = text.replace("--log-level=info", "--log-level=debug")
+        deployments = [f"apps.v1.Deployment.{NAMESPACE}.bowline-{name}" for name in ("reconciler", "webhook")]
+        assert sorted(differences(cluster, changed_text)) == deployments
+        for applied in (text, changed_text):
+            cluster.kubectl("apply", *AS_TOOL, input=applied)
+            assert trust(cluster) == before
+        assert webhook.get("/readyz")[0] == 200
+    finally:
+        webhook.stop()
+
+
+@pytest.mark.parametrize("values", [EVERYTHING, {"podSecurityContext": None, "containerSecurityContext": None}])
+def test_a_second_apply_changes_nothing(chart: Chart, cluster: Cluster, values: dict[str, Any]) -> None:
+    text = manifest(chart, values)
+    apply_first(cluster, text)
+    assert differences(cluster, text) == []
