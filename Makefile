@@ -10,7 +10,7 @@ STAMP := $(VENV)/.installed
 DOCS_STAMP := $(VENV)/.docs-installed
 SPHINX := $(BIN)/sphinx-build -c docs -d build/doctrees --fail-on-warning --keep-going --quiet
 
-.PHONY: help setup demo up down test test-all test-unit test-faults test-long test-kai test-kubernetes test-scheduler-conformance test-wheel test-node test-gpu storm test-upgrade test-alerts simulate simulate-stories mutants soak check docs verify generate bench bench-bind bench-binders bench-costs bench-admission bench-scheduler bench-beside recording lock wheel image release clean
+.PHONY: help setup demo up down test test-all test-unit test-faults test-long test-kai test-kubernetes test-scheduler-conformance test-wheel test-node test-gpu storm test-upgrade simulate simulate-stories mutants soak check docs verify generate bench bench-bind bench-binders bench-costs bench-admission bench-scheduler bench-beside recording lock wheel image release clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk 'BEGIN {FS = ":.*## "} {printf "  make %-17s %s\n", $$1, $$2}'
@@ -82,10 +82,6 @@ storm: setup ## Thousands of binds while calls fail and leaders die (PODS=10000)
 test-upgrade: setup ## Upgrade from the previous version and roll back under load, with the processes of both
 	$(BIN)/python -m bowline.localcluster assets
 	$(BIN)/python -m pytest tests/upgrade -m upgrade
-
-test-alerts: setup ## Each alert in a real Prometheus: in its fault, and none in a healthy run
-	$(BIN)/python -m bowline.localcluster assets
-	$(BIN)/python -m pytest tests/chart/monitoring -m alerts --verbose
 
 simulate: setup ## Simulated reconcilers: SECONDS=60 of new seeds; SEED= FOCUS=, or SCENE=, replays one
 	$(BIN)/python -m tests.simulation $(if $(SCENE),replay --scene "$(SCENE)",$(if $(SEED),replay --seed $(SEED) --focus $(or $(FOCUS),general),seeds --lines --seconds $(or $(SECONDS),60) $(if $(FOCUS),--focus $(FOCUS))))

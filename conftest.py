@@ -26,7 +26,6 @@ UNIT_TIMEOUT_S = 180
 # Tests that take minutes, by their marker. They run only if -m names it, as their target in the Makefile does: parts
 # of `make test-all`.
 OWN_TARGETS = {
-    "alerts": "each alert in its fault; run with -m alerts",
     "author": "the way of a plugin's author with the wheel; run all of tests/wheel with -m 'author or live'",
     "faults": "the whole crash matrix; run with -m faults",
     "gpu": "tests/gpu, on a physical GPU; run with -m gpu",

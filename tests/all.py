@@ -51,7 +51,6 @@ PARTS = (
         "the pages from install to uninstall, the demo, memory beside large objects, failed upgrades, `helm test`, "
         "rendered text, a plugin's rare mode",
     ),
-    Part("alerts", "make test-alerts", "each alert in a real Prometheus"),
     Part("node", "make test-node", "a real kubelet, containerd and the image"),
     Part("gpu", "make test-gpu", "a physical GPU; without one only the agent's missing driver"),
     Part("kai", "make test-kai", "KAI-Scheduler decides, the pair carries out"),

@@ -119,6 +119,7 @@ def test_a_waiting_request_is_shown_with_its_object_and_plugin(live: Watched) ->
     assert page["inProgress"]["count"] == 0
     assert page["watches"]["bindrequests"]["synced"] is True
     assert page["remembered"]["waitIndex"] == 1
+    live.until("its age is exported", lambda: live.value("bowline_requests_oldest_seconds"))
     assert page["plugins"]["volume_binding"] == {"assumedVolumes": 0, "boundClaims": 0}
     live.kubectl("delete", "bindrequest", "patient")
     live.until("it waits no more", lambda: live.value("bowline_requests_waiting", plugin="pair_slow") == 0 or None)

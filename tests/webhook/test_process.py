@@ -1,6 +1,7 @@
 """The process: start, rejected configurations, malformed input, graceful shutdown. None of it needs an API server."""
 
 import http.client
+import re
 import socket
 import ssl
 from collections.abc import Iterator
@@ -92,6 +93,10 @@ class TestServing:
             process.wait_for_line("serving the renewed certificate")
             trust = ssl.create_default_context(cadata=to_pem([renewed.signer]).decode())
             assert post(process, trust, Hook.VALIDATE_PODS, POD)[0] == 200
+            (end,) = re.findall(
+                r'not_after_timestamp_seconds\{certificate="leaf"\} (\S+)', process.get("/metrics")[1]
+            )
+            assert float(end) == renewed.certificate.not_valid_after_utc.timestamp()
 
     def test_old_protocols_are_rejected(self, process: Running, leaf: Leaf) -> None:
         context = ssl.create_default_context(cadata=to_pem([leaf.signer]).decode())

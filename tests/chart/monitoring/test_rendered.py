@@ -75,7 +75,7 @@ def test_every_metric_and_label_of_the_alerts_is_exported(rules: list[dict[str, 
     for rule in rules:
         expression = rule["expr"]
         if "apiserver_" in expression:
-            # Metrics of the API server: test_alerts_live.py reads them from a real one.
+            # Metrics of the API server: `test_calls_live` reads them from a real one.
             assert set(re.findall(r"\b\w+(?=\{)", expression)) == APISERVER
             continue
         names = {name.removesuffix("_bucket") for name in re.findall(r"\bbowline_\w+", expression)}
