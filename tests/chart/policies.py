@@ -24,6 +24,7 @@ RECONCILER = f"system:serviceaccount:{NAMESPACE}:bowline-reconciler"
 AGENT = "system:serviceaccount:kai-resource-reservation:bowline-gpu-agent"
 POLICY = "ValidatingAdmissionPolicy"
 WEBHOOK = f"system:serviceaccount:{NAMESPACE}:bowline-webhook"
+TEST = f"system:serviceaccount:{NAMESPACE}:bowline-test"
 SECRET = f"/api/v1/namespaces/{NAMESPACE}/secrets/bowline-ca"
 ROLES = ("ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
 KINDS = (*ROLES, "PriorityClass", "Secret", POLICY, f"{POLICY}Binding")
@@ -125,6 +126,7 @@ def _until_in_force(policies: Policies, manifests: Rendered) -> None:
         "reconciler-volume-claims": (reconciler, "PATCH", f"{core}/persistentvolumeclaims/probe{DRY}", label_patch),
         "agent": (agent, "PATCH", f"{RESERVATIONS}/probe{DRY}", label_patch),
         "webhook-secret": (policies.as_user(WEBHOOK), "PUT", SECRET + DRY, _secret(immutable=True)),
+        "test": (policies.as_user(TEST), "POST", f"{core}/pods", _pod("probe")),
     }
     policies.cluster.api.post(RESERVATIONS, _pod("probe"))
     rights = [("probe", "edit", "default")]
@@ -145,11 +147,13 @@ def _until_in_force(policies: Policies, manifests: Rendered) -> None:
 
 
 def _is_denied(policies: Policies, client: ApiClient, method: str, path: str, body: Any) -> bool:
-    """Return whether a policy denies the request; False also while the user's rights are not in force yet."""
+    """Return whether a policy denies the request; False also while the user's rights are not in force yet, and where
+    the object exists.
+    """
     try:
         return bool(policies.denial(client, method, path, body))
     except AssertionError as error:
-        if "is forbidden: User" not in str(error):
+        if "is forbidden: User" not in str(error) and "already exists" not in str(error):
             raise
         return False
 

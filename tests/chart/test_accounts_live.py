@@ -1,4 +1,5 @@
-"""What a stolen token of the reconciler, the webhook or an agent can do on a real API server, given the policies.
+"""What a stolen token of the reconciler, the webhook, an agent or `helm test` can do on a real API server, given the
+policies; of the reconciler also with the objects of plugins.
 
 RBAC allows each request; a policy of the account denies it, or none does.
 """
@@ -15,8 +16,20 @@ from bowline.localcluster.cluster import Cluster
 from bowline.plugins.gpu_sharing.config import GpuSharingConfig
 from bowline.plugins.gpu_sharing.reservation import DeviceRequest, NodeFacts
 from bowline.plugins.gpu_sharing.reservation_pod import reservation_object
-from tests.chart.policies import AGENT, DRY, RECONCILER, RESERVATIONS, SECRET, WEBHOOK, Policies, installation, remove
+from tests.chart.policies import (
+    AGENT,
+    DRY,
+    RECONCILER,
+    RESERVATIONS,
+    SECRET,
+    TEST,
+    WEBHOOK,
+    Policies,
+    installation,
+    remove,
+)
 from tests.chart.rendering import Chart
+from tests.waiting import wait_until
 
 CORE, SYSTEM = "/api/v1/namespaces/default", "/api/v1/namespaces/kube-system"
 EXCLUDED = "/api/v1/namespaces/infra"
@@ -26,13 +39,26 @@ NODE_IP = {"ip": "10.0.0.1"}
 OWNER = {"apiVersion": "v1", "kind": "Pod", "name": "share", "uid": "11111111-2222-4333-8444-555555555555"}
 IMAGE = "registry.example/bowline:0.1.0"
 CONFIG = {"namespaces": {"exclude": ["infra"]}}
+SEATS, SEAT, QUOTAS = "/api/v1/namespaces/seats", "seats.example/pod", f"{CORE}/resourcequotas"
+SEATS_ACCESS = {
+    "plugin": "seats",
+    "rules": [
+        {"resource": "configmaps", "verbs": ["create", "patch"], "namespace": "seats", "namePrefix": "seat-"},
+        {"resource": "configmaps", "verbs": ["create", "patch", "delete"], "label": SEAT},
+        {"resource": "services", "verbs": ["create"], "namespace": "seats", "namePrefix": "seat-"},
+        {"resource": "resourcequotas", "verbs": ["create", "delete"], "label": SEAT},
+    ],
+    "bindingLabels": ["seats.example/bound"],
+    "podAnnotations": ["seats.example/granted"],
+    "podConditions": ["seats.example/Ready"],
+}
 LISTED = ["mirror.example:5000/registry.example/bowline", "rewritten.example/", "loaded"]
 VALUES = {
     "image": {"registry": "registry.example"},
     "config": CONFIG,
     "policy": {"agentImages": LISTED, "reservationKeys": ["mesh.example/injected"]},
     "reservation": {"resources": {"limits": {"memory": "32Gi"}}},
-    "pluginAccess": [{"plugin": "own", "bindingAnnotations": ["own.example/x"]}],
+    "pluginAccess": [{"plugin": "own", "bindingAnnotations": ["own.example/x"]}, SEATS_ACCESS],
 }
 DEVICES = {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu.example.com"}}]}}
 EXTENDED = {names.EXTENDED_RESOURCE_CLAIM: "true"}
@@ -42,6 +68,10 @@ UNLABELLED = "gpu-reservation-0123456789abcdef"
 def pod(name: str, **metadata: Any) -> dict[str, Any]:
     containers = [{"name": "main", "image": "registry.example/app:1"}]
     return {"metadata": {"name": name, **metadata}, "spec": {"containers": containers}}
+
+
+def named(name: str, *labels: str) -> dict[str, Any]:
+    return {"metadata": {"name": name, "labels": dict.fromkeys(labels, "x")}}
 
 
 def configmap(name: str, *, labelled: bool = True, owned: bool = True) -> dict[str, Any]:
@@ -100,6 +130,8 @@ def metadata(**fields: Any) -> dict[str, Any]:
     return {"metadata": fields}
 
 
+ELSEWHERE = {"required": {"nodeSelectorTerms": [{"matchExpressions": [
+    {"key": "kubernetes.io/hostname", "operator": "In", "values": ["n"]}]}]}}  # fmt: skip
 REFERENCE = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": "default", "uid": "u"}
 # Read by container runtimes and their plugins, network plugins, identity webhooks and service meshes.
 FOREIGN_ANNOTATIONS = (
@@ -144,6 +176,8 @@ STORED = [
     # A policy of the cluster has removed its labels.
     (RESERVATIONS, {**reservation(), "metadata": {"name": UNLABELLED}}),
     ("/apis/node.k8s.io/v1/runtimeclasses", {"metadata": {"name": "x"}, "handler": "x"}),
+    *((f"{SEATS}/configmaps", named(name)) for name in ("seat-1", "other")),
+    *((path, body) for path in (f"{CORE}/configmaps", QUOTAS) for body in (named("seat", SEAT), named("users"))),
 ]  # fmt: skip
 
 
@@ -152,11 +186,16 @@ def policies(chart: Chart, chart_cluster: Cluster) -> Iterator[Policies]:
     """The policies in force over one object of each kind."""
     api = chart_cluster.api
     chart_cluster.make_namespace("infra")
+    chart_cluster.make_namespace("seats")
     with installation(chart_cluster, chart.render(VALUES)) as made:
         for path, body in STORED:
             api.post(path, body)
         api.patch(f"{BOUND_VOLUME}/status", {"status": {"phase": "Bound"}})
         api.patch(STATUS, {"status": {"hostIP": NODE_IP["ip"], "hostIPs": [NODE_IP]}})
+        reconciler = made.as_user(RECONCILER)
+        wait_until(
+            lambda: bool(made.denial(reconciler, "DELETE", f"{QUOTAS}/users{DRY}")), "policy reconciler-plugins"
+        )
         yield made
         for path, body in STORED:
             remove(api, f"{path}/{body['metadata']['name']}")
@@ -245,10 +284,18 @@ RECONCILER_MAY: dict[str, tuple[str, str, Any]] = {
     "complete the reference of a volume that is kept for a claim": (*("PATCH", f"{PVS}/taken"),
         {"spec": {"claimRef": {**REFERENCE, "name": "taken"}}}),
     "select a claim's node": ("PATCH", f"{CORE}/persistentvolumeclaims/data", SELECTED),
+    "create a plugin's object of the declared name": ("POST", f"{SEATS}/configmaps", named("seat-2")),
+    "patch it": ("PATCH", f"{SEATS}/configmaps/seat-1", {"data": {"a": "b"}}),
+    "create a plugin's object with the label": ("POST", CONFIGMAPS, named("any", SEAT)),
+    "delete it": ("DELETE", f"{CONFIGMAPS}/seat", None),
+    "create one of another kind": ("POST", QUOTAS, named("any", SEAT)),
+    "annotate a pod as declared": ("PATCH", POD, metadata(annotations={"seats.example/granted": "1"})),
+    "set a declared condition": ("PATCH", STATUS, status(conditions=[READY | {"type": "seats.example/Ready"}])),
+    "bind with a declared label": ("POST", BINDINGS, binding(labels={"seats.example/bound": "x"})),
 }  # fmt: skip
 # Reservation pods that are denied, by words of the denial.
 NO_RESERVATIONS: dict[str, dict[str, Any]] = {
-    "only reservation": {"any pod": pod("n")},
+    "only reservation": {"any pod": pod("n"), "another account": reservation(None, serviceAccountName="other")},
     "the image registry.example/bowline-x:1 is none of the agent: registry.example/bowline, ": {
         "a similar image": reservation({"image": "registry.example/bowline-x:1"})
     },
@@ -268,7 +315,7 @@ NO_RESERVATIONS: dict[str, dict[str, Any]] = {
         )
     },
     "only volume": {
-        f"volume {kind}": reservation(volumes=[{"name": "v", kind: source}])
+        f"volume {kind} {source}": reservation(volumes=[{"name": "v", kind: source}])
         for kind, source in (
             *(
                 ("hostPath", {"path": "/"}),
@@ -277,6 +324,7 @@ NO_RESERVATIONS: dict[str, dict[str, Any]] = {
                 ("emptyDir", {}),
             ),
             ("projected", {"sources": [{"serviceAccountToken": {"path": "t", "audience": "vault"}}]}),
+            ("projected", {"sources": [{"configMap": {"name": "c"}}]}),
         )
     },
     "only container": {"a second container": reservation(containers=beside_the_agent())},
@@ -300,10 +348,13 @@ NO_RESERVATIONS: dict[str, dict[str, Any]] = {
         **{
             f"a container with {key}": reservation({"securityContext": {**CONTEXT, **change}})
             for key, change in (
-                ("privileges", {"privileged": True, "allowPrivilegeEscalation": True}),
+                ("privileges", {"privileged": True, "allowPrivilegeEscalation": None}),
                 ("escalation", {"allowPrivilegeEscalation": True}),
                 ("added capabilities", {"capabilities": {"add": ["NET_BIND_SERVICE"]}}),
                 ("root", {"runAsUser": 0}),
+                ("permission to be root", {"runAsNonRoot": False}),
+                ("the group root", {"runAsGroup": 0}),
+                ("another SELinux user", {"seLinuxOptions": {"user": "system_u"}}),
                 ("unconfined seccomp", {"seccompProfile": {"type": "Unconfined"}}),
                 ("unconfined AppArmor", {"appArmorProfile": {"type": "Unconfined"}}),
             )
@@ -337,11 +388,13 @@ RECONCILER_MAY_NOT: dict[str, tuple[str, str, str, Any]] = {
     "hide a reservation": ("its plugins declare", "PATCH", f"{RESERVATIONS}/own", metadata(labels={"app": None})),
     "change an annotation": ("its plugins declare", "PATCH", POD, metadata(annotations={"a": "c"})),
     "add a finalizer": ("its plugins declare", "PATCH", POD, metadata(finalizers=["x.example/y"])),
+    "add an owner": ("its plugins declare", "PATCH", POD, metadata(ownerReferences=[OWNER])),
     "label a pod in kube-system": ("excluded", "PATCH", f"{SYSTEM}/pods/share", LABELLED),
     "label a pod in an excluded namespace": ("excluded", "PATCH", f"{EXCLUDED}/pods/share", LABELLED),
     "change labels by the status": ("metadata", "PATCH", STATUS, metadata(labels={"app": "y"})),
     "change a pod's addresses": ("only the condition", "PATCH", STATUS, status(hostIPs=[NODE_IP, {"ip": "fd00::9"}])),
     "change what was observed": ("only the condition", "PATCH", STATUS, status(observedGeneration=99)),
+    "remove a pod's addresses": ("only the condition", "PATCH", STATUS, status(hostIP=None, hostIPs=None)),
     "end a pod": ("only the condition", "PATCH", STATUS, status(phase="Failed")),
     "nominate one in kube-system": ("no pod", "PATCH", f"{SYSTEM}/pods/share/status", status(nominatedNodeName="n")),
     "make a pod ready": ("only the condition", "PATCH", STATUS, status(conditions=[READY])),
@@ -366,8 +419,10 @@ RECONCILER_MAY_NOT: dict[str, tuple[str, str, str, Any]] = {
     "delete what is no reservation": ("only reservation", "DELETE", f"{RESERVATIONS}/foreign", None),
     "change the agent's image": ("spec", "PATCH", f"{RESERVATIONS}/own", IMAGE_CHANGED),
     "create any claim": ("extended", "POST", CLAIMS, claim("n", extended=False)),
+    "create one of no pod": ("extended", "POST", CLAIMS, claim("n", owned=False)),
     "delete a user's claim": ("extended", "DELETE", f"{CLAIMS}/users", None),
     "change a claim's labels": ("finalizer", "PATCH", f"{CLAIMS}/users", metadata(labels={"a": "b"})),
+    "change a claim's annotations": ("finalizer", "PATCH", f"{CLAIMS}/users", metadata(annotations={"a": "b"})),
     "give a volume to another claim": ("belongs", "PATCH", f"{PVS}/taken", claim_ref({**REFERENCE, "name": "other"})),
     "take a volume from its claim": ("belongs", "PATCH", f"{PVS}/taken", claim_ref(None)),
     "have the data of a volume deleted by another UID": (*("changes no UID", "PATCH", f"{PVS}/uid"),
@@ -380,10 +435,24 @@ RECONCILER_MAY_NOT: dict[str, tuple[str, str, str, Any]] = {
         metadata(annotations={names.BOUND_BY_CONTROLLER: "yes"})),
     "have a volume deleted": (*("claimRef", "PATCH", f"{PVS}/free"),
         {"spec": {"persistentVolumeReclaimPolicy": "Delete"}}),
+    "annotate a volume": ("claimRef", "PATCH", f"{PVS}/free", metadata(annotations={"a": "b"})),
+    "move a volume": ("claimRef", "PATCH", f"{PVS}/free", {"spec": {"nodeAffinity": ELSEWHERE}}),
     "enlarge a volume": ("claimRef", "PATCH", f"{PVS}/free", {"spec": {"capacity": {"storage": "9Gi"}}}),
     "change a claim's labels along with its node": ("selected-node", "PATCH",
         f"{CORE}/persistentvolumeclaims/data",
         metadata(labels={"a": "b"}, annotations={names.SELECTED_NODE: "n"})),
+    "annotate a claim": (*("selected-node", "PATCH", f"{CORE}/persistentvolumeclaims/data"),
+        metadata(annotations={"a": "b"})),
+    "create a plugin's object of another name": ("only ConfigMaps", "POST", f"{SEATS}/configmaps", named("x")),
+    "patch another": ("only ConfigMaps", "PATCH", f"{SEATS}/configmaps/other", {"data": {"a": "b"}}),
+    "delete what it may only create": ("only ConfigMaps", "DELETE", f"{SEATS}/configmaps/seat-1", None),
+    "create one in another namespace": ("only ConfigMaps", "POST", CONFIGMAPS, named("seat-2")),
+    "delete a user's": ("only ConfigMaps", "DELETE", f"{CONFIGMAPS}/users", None),
+    "take a user's": ("only ConfigMaps", "PATCH", f"{CONFIGMAPS}/users", metadata(labels={SEAT: "x"})),
+    "release one": ("only ConfigMaps", "PATCH", f"{CONFIGMAPS}/seat", metadata(labels={SEAT: None})),
+    "create a plugin's in kube-system": ("namespace", "POST", f"{SYSTEM}/configmaps", named("x", SEAT)),
+    "create another kind without the label": ("that its plugins declare", "POST", QUOTAS, named("any")),
+    "delete another kind, a user's": ("that its plugins declare", "DELETE", f"{QUOTAS}/users", None),
     **{
         why: (words, "POST", RESERVATIONS, body)
         for words, bodies in NO_RESERVATIONS.items()
@@ -420,6 +489,7 @@ AGENT_MAY_NOT = [
     pytest.param(NEXT, DEVICE, "runs in", id="another node's device"),
     pytest.param(OWN, metadata(annotations={"a": "b"}), "only the annotation", id="another annotation"),
     pytest.param(OWN, metadata(labels={GROUP: None}), "", id="its group"),
+    pytest.param(OWN, metadata(labels={"a": "b"}), "only the annotation", id="its labels"),
     pytest.param(OWN, IMAGE_CHANGED, "only the annotation", id="its image"),
     pytest.param(OWN, metadata(finalizers=["x.example/y"]), "only the annotation", id="its finalizers"),
     *(
@@ -447,6 +517,9 @@ def test_an_agent_cannot_change(policies: Policies, own_uid: str, path: str, bod
     [
         pytest.param({"data": {"tls.crt": "eA==", "ca.crt": "eA=="}}, False, id="its certificates"),
         pytest.param({"metadata": {"annotations": {names.ANNOTATION_CA_SWITCHED_AT: "x"}}}, False, id="its time"),
+        pytest.param(
+            {"metadata": {"annotations": {names.ANNOTATION_CA_SWITCHED_AT: "x" * 65}}}, True, id="a long time"
+        ),
         pytest.param({"metadata": {"labels": {"owner": "helm", "status": "deployed"}}}, True, id="a release of Helm"),
         pytest.param(
             {"metadata": {"annotations": {"kubernetes.io/service-account.name": "x"}}}, True, id="another annotation"
@@ -472,6 +545,25 @@ def test_of_the_secret_of_its_ca_the_webhooks_token_changes_only_the_ca(
 
 def test_an_agents_token_without_a_pod_has_no_rights(policies: Policies) -> None:
     assert "issued to that pod" in policies.denial(policies.as_user(AGENT), "PATCH", OWN + DRY, DEVICE)
+
+
+@pytest.mark.parametrize(
+    ("verb", "namespace", "is_allowed"),
+    [("create", "seats", True), ("create", "default", False), ("delete", "seats", False)],
+)
+def test_a_right_that_names_a_namespace_ends_there(
+    policies: Policies, verb: str, namespace: str, is_allowed: bool
+) -> None:
+    attributes = {"verb": verb, "namespace": namespace, "resource": "services"}
+    review = {"spec": {"user": RECONCILER, "resourceAttributes": attributes}}
+    answer = policies.cluster.api.post("/apis/authorization.k8s.io/v1/subjectaccessreviews", review)
+    assert answer["status"]["allowed"] is is_allowed
+
+
+def test_a_stolen_token_of_the_test_creates_dry_runs_alone(policies: Policies) -> None:
+    account, body = policies.as_user(TEST), pod("stolen")
+    assert policies.denial(account, "POST", f"{CORE}/pods{DRY}", body) == ""
+    assert "creates only dry runs" in policies.denial(account, "POST", f"{CORE}/pods", body)
 
 
 def test_the_labels_that_the_api_server_adds_to_a_binding_are_accepted(policies: Policies) -> None:

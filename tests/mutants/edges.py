@@ -244,6 +244,14 @@ CHART = (
         '$selector = dict "matchLabels" dict',
     ),
     Mutant(
+        "reservations-of-root-group",
+        "A stolen token of the reconciler creates a reservation pod in the group root.",
+        f"{_TEMPLATES}_policies.tpl",
+        '{{- range list "runAsUser" "runAsGroup" "fsGroup" }}',
+        '{{- range list "runAsUser" "fsGroup" }}',
+        live=("tests/chart/test_accounts_live.py",),
+    ),
+    Mutant(
         "drain-blocked",
         "Pods that are not ready keep their node from being drained.",
         f"{_TEMPLATES}pdb.yaml",
