@@ -65,6 +65,15 @@ def test_libraries_are_silent_below_warnings() -> None:
     assert [line.split()[2] for line in stream.getvalue().splitlines()] == ["shown"]
 
 
+def test_a_value_forges_no_field_of_a_text_line_and_is_cut() -> None:
+    stream = logged("text")
+    logging.getLogger("x").info("denied", extra={"pod": "a user=admin", "caller": "x" * 100_000})
+    (line,) = stream.getvalue().splitlines()
+    assert ' pod="a user=admin" ' in line
+    assert line.endswith('... (100000 characters)"')
+    assert len(line) < 10_000
+
+
 async def test_a_scope_is_on_every_line_logged_in_it() -> None:
     stream = logged("json")
 
