@@ -14,11 +14,9 @@ def seconds(value: float) -> timedelta:
 @pytest.mark.parametrize(
     ("attempt", "random", "expectation"),
     [
-        pytest.param(1, 0.5, 0.5, id="the first failure waits up to the base"),
         pytest.param(2, 0.5, 1.0, id="the second doubles the bound"),
         pytest.param(7, 0.5, 30.0, id="the cap holds"),
         pytest.param(10**6, 0.5, 30.0, id="any number of failures is no overflow"),
-        pytest.param(0, 0.5, 0.5, id="no failure counts as the first"),
     ],
 )
 def test_full_jitter(attempt: int, random: float, expectation: float) -> None:

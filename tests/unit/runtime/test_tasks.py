@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bowline.runtime.tasks import RootTasks, ShutdownSignal, ShutdownStep, all_done, shield_write, shut_down
+from bowline.runtime.tasks import RootTasks, ShutdownSignal, ShutdownStep, shield_write, shut_down
 
 
 async def forever() -> None:
@@ -89,19 +89,6 @@ async def test_a_write_ends_before_its_caller_however_often_that_is_cancelled(ti
         await caller
     assert writes == ["written"]
     assert caller.cancelled()
-
-
-async def test_waiting_for_tasks_neither_cancels_nor_raises_theirs() -> None:
-    hangs, fails = asyncio.create_task(forever()), asyncio.create_task(fail())
-    waiting = asyncio.create_task(all_done(hangs, fails))
-    await asyncio.sleep(0)
-    await cancelled_times(waiting, 2)
-    assert not waiting.done()
-    hangs.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await waiting
-    assert hangs.cancelled()
-    assert isinstance(fails.exception(), RuntimeError)
 
 
 PROGRAM = """

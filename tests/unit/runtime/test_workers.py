@@ -24,6 +24,10 @@ pytestmark = pytest.mark.looptime
 Calls = list[tuple[str, float]]
 
 
+def backing_off() -> WorkQueue[str]:
+    return WorkQueue(backoff=ItemBackoff(timedelta(seconds=1), timedelta(minutes=1), random=lambda: 0.5))
+
+
 def reported(_: str) -> None:
     """Report nothing."""
 
@@ -63,9 +67,7 @@ def started(
     ],
 )  # fmt: skip
 async def test_a_key_is_processed_again(answer: object, due: float) -> None:
-    queue: WorkQueue[str] = WorkQueue(
-        backoff=ItemBackoff(timedelta(seconds=1), timedelta(minutes=1), random=lambda: 0.5)
-    )
+    queue = backing_off()
     calls: Calls = []
     worker = started(queue, {"a": [answer]}, reported, calls)
     queue.add("a")
@@ -78,9 +80,7 @@ async def test_a_key_is_processed_again(answer: object, due: float) -> None:
 
 
 async def test_failures_in_a_row_are_retried_less_often_until_a_success() -> None:
-    queue: WorkQueue[str] = WorkQueue(
-        backoff=ItemBackoff(timedelta(seconds=1), timedelta(minutes=1), random=lambda: 0.5)
-    )
+    queue = backing_off()
     calls: Calls = []
     worker = started(
         queue, {"a": [*[ReconcileError("refused")] * 9, DONE, ReconcileError("refused")]}, reported, calls
