@@ -379,8 +379,8 @@ ATTEMPTS = (
         "quiet-after-the-read",
         "Whether a late write may still take effect is determined after the read of the pod.",
         f"{_DRIVE}driver.py",
-        "news |= self.in_flight.facts(work.snapshot, state.attempt.writes, work.read_at)",
-        "news |= self.in_flight.facts(work.snapshot, state.attempt.writes, self.clock.monotonic())",
+        "late = self.in_flight.facts(snapshot, state.attempt.writes, work.read_at)",
+        "late = self.in_flight.facts(snapshot, state.attempt.writes, self.clock.monotonic())",
     ),
     Mutant(
         "rollback-does-nothing",
@@ -397,7 +397,6 @@ ATTEMPTS = (
         f"{_DRIVE}driver.py",
         'is_quiet = not late.get("quiet_in")',
         "is_quiet = True",
-        simulation=("late",),
     ),
     Mutant(
         "nomination-stays",

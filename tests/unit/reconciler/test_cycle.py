@@ -213,21 +213,27 @@ async def test_a_deferred_completion_is_of_a_pending_request(changes: dict[str, 
     assert not cycle.states.deferred_count
 
 
-async def test_a_rollback_with_a_write_that_may_still_take_effect_is_repeated() -> None:
-    cycle = Cycle(pre_bind=refuse)
+@pytest.mark.parametrize("is_replaced", [False, True])
+async def test_a_rollback_with_a_write_that_may_still_take_effect_is_repeated(is_replaced: bool) -> None:
+    cycle = Cycle(pre_bind=fail if is_replaced else refuse)
 
     async def lose_reply(_: BindContext) -> Status:
         lose_binding(cycle)
         return Status.ok()
 
     cycle.plugin.acts["rollback"] = lose_reply
+    if is_replaced:
+        await cycle.attempt()
+        metadata = {**cycle.request.raw["metadata"], "uid": "second", "resourceVersion": "20", "finalizers": []}
+        cycle.show(decode_bind_request({**cycle.request.raw, "metadata": metadata, "status": {}}))
     assert (await cycle.attempt()).requeue_after == timedelta(seconds=60)
     assert cycle.log[-1] == "rollback"
     del cycle.plugin.acts["rollback"]
     cycle.clock.step(timedelta(seconds=60))
     cycle.log.clear()
     await cycle.attempt()
-    assert cycle.log[:4] == ["read pod", "rollback", "drop finalizer", "status Failed"]
+    last = ["end the nomination to node-0"] if is_replaced else ["drop finalizer", "status Failed"]
+    assert cycle.log[: 2 + len(last)] == ["read pod", "rollback", *last]
 
 
 async def test_a_late_binding_that_the_read_of_the_pod_has_missed_may_have_landed() -> None:
