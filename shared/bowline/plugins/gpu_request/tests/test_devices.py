@@ -1,4 +1,4 @@
-"""Whole GPUs and MIG devices; tests/examples checks each row of RESOURCES with a real API server."""
+"""Whole GPUs and MIG devices; tests/api/test_quantities_live.py compares RESOURCES with a real API server."""
 
 from typing import Any
 
