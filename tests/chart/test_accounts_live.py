@@ -139,6 +139,8 @@ FOREIGN_ANNOTATIONS = (
     *("nvidia.com/container.resource-reservation.gpus.devices", "k8s.v1.cni.cncf.io/networks", "any.example/key"),
 )
 BOUND_VOLUME = "/api/v1/persistentvolumes/bound"
+OF_A_JOB = configmap("job-0")
+OF_A_JOB["metadata"]["ownerReferences"] = [OWNER | {"apiVersion": "batch/v1", "kind": "Job"}]
 STORED = [
     (f"{CORE}/pods", pod("share", labels={"app": "x"}, annotations={"a": "b"})),
     (f"{SYSTEM}/pods", pod("share")),
@@ -156,6 +158,7 @@ STORED = [
     ("/api/v1/persistentvolumes", volume("uid", claimRef={**REFERENCE, "name": "taken"})),
     ("/api/v1/persistentvolumes", volume("bound", claimRef={"namespace": "default", "name": "taken"})),
     (f"{CORE}/configmaps", configmap("orphan-0", owned=False)),
+    (f"{CORE}/configmaps", OF_A_JOB),
     (f"{CORE}/persistentvolumeclaims", {"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"],
         "resources": {"requests": {"storage": "1Gi"}}}}),
     *(
@@ -398,14 +401,16 @@ RECONCILER_MAY_NOT: dict[str, tuple[str, str, str, Any]] = {
     "end a pod": ("only the condition", "PATCH", STATUS, status(phase="Failed")),
     "nominate one in kube-system": ("no pod", "PATCH", f"{SYSTEM}/pods/share/status", status(nominatedNodeName="n")),
     "make a pod ready": ("only the condition", "PATCH", STATUS, status(conditions=[READY])),
-    "make an unlabelled ConfigMap": ("only ConfigMaps", "POST", CONFIGMAPS, configmap("n", labelled=False)),
-    "make one without a pod": ("only ConfigMaps", "POST", CONFIGMAPS, configmap("n", owned=False)),
+    "make an unlabelled ConfigMap": ("only ConfigMaps", "POST", CONFIGMAPS, configmap("n-0", labelled=False)),
+    "make one without a pod": ("only ConfigMaps", "POST", CONFIGMAPS, configmap("n-0", owned=False)),
+    "make one of a Job": ("only ConfigMaps", "POST", CONFIGMAPS, metadata(**OF_A_JOB["metadata"] | {"name": "n-0"})),
     "make one of any name": ("named so", "POST", CONFIGMAPS, configmap("settings")),
     "make one beside reservations": (*("reservation pods", "POST", RESERVATIONS.replace("/pods", "/configmaps")),
         configmap("x-0")),
     "make one in kube-system": ("namespace", "POST", f"{SYSTEM}/configmaps", configmap("n-0")),
     "delete one in kube-system": ("namespace", "DELETE", f"{SYSTEM}/configmaps/share-0", None),
     "delete one that its pod has left behind": ("owned", "DELETE", f"{CONFIGMAPS}/orphan-0", None),
+    "delete one of a Job": ("owned", "DELETE", f"{CONFIGMAPS}/job-0", None),
     "delete a tenant's ConfigMap": ("owned", "DELETE", f"{CONFIGMAPS}/mine-0", None),
     "delete another pod's ConfigMap": ("owned", "DELETE", f"{CONFIGMAPS}/spark-driver", None),
     "bind with a label": ("no other", "POST", BINDINGS, binding(labels={"app": "evil"})),
