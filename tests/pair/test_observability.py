@@ -129,7 +129,7 @@ def test_the_page_has_an_address_of_its_own_and_names_the_leader(
     live: Watched, bare_reconcilers: BareReconcilers
 ) -> None:
     assert live.process.get("/debug")[0] == 404
-    leases = live.cluster.api.get("/apis/coordination.k8s.io/v1/leases")["items"]
+    leases = live.cluster.api.get("/apis/coordination.k8s.io/v1/namespaces/default/leases")["items"]
     own_leases = [lease for lease in leases if names.LEASE_LABEL in (lease["metadata"].get("labels") or ())]
     (holder,) = [lease["spec"]["holderIdentity"] for lease in own_leases]
     standby = Watched(live.cluster, "default", bare_reconcilers.start("standby", CONFIG))
