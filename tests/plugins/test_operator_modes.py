@@ -1,8 +1,8 @@
 """Shares follow the mode of NVIDIA's GPU operator, which is installed later, and the RuntimeClass that it creates."""
 
 from collections.abc import Iterator
-from itertools import count
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
@@ -73,12 +73,14 @@ def await_form(shares: Shares, *, is_cdi: bool, is_annotated: bool = False) -> N
     """Wait until a share that is bound now gets its device in this form: by a CDI name or its UUID, and in NRI mode
     in an annotation for the plugin of the container toolkit as well.
     """
-    live, numbers = shares.live, count()
+    live = shares.live
 
     def is_due() -> bool:
-        name = f"probe-{is_cdi}-{is_annotated}-{next(numbers)}".lower()
+        name = f"probe-{uuid4().hex[:8]}"
         shares.share(name, name)
-        live.phase(name, "Succeeded")
+        if live.phase(name, "Succeeded", "Failed")["status"]["phase"] == "Failed":
+            shares.delete(name)  # the webhook has noticed the mode, and the reconciler has not
+            return False
         annotations = live.pod(name)["metadata"]["annotations"]
         devices = shares.maps()[f"{annotations[names.SHARED_GPU_CONFIGMAP]}-0"][names.VISIBLE_DEVICES]
         assert devices.removeprefix(f"{names.CDI_GPU_KIND}=") == shares.device(name)
