@@ -86,6 +86,15 @@ def test_links_lead_to_files_and_paths_in_backticks_exist() -> None:
     assert missing == []
 
 
+def test_every_target_of_make_that_a_page_names_exists() -> None:
+    targets = set(re.findall(r"(?m)^([a-z][a-z-]*):", (ROOT / "Makefile").read_text()))
+    named = [
+        (name_of(page), name) for page in PAGES for name in re.findall(r"(?m)(?:`|^)make ([a-z-]+)", page.read_text())
+    ]
+    assert len(named) > 50
+    assert [(page, name) for page, name in named if name not in targets] == []
+
+
 def anchors(page: str) -> set[str]:
     titles = re.findall(r"(?m)^#+ (.+)$", (ROOT / "docs" / page).read_text())
     return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
