@@ -3,7 +3,7 @@
 It holds only what cannot be read from the API objects: by key, one record each, valid for one UID and decision, until
 the request has ended; to drop it drops all that is known. A record has its stage (what the request is in between two
 results), the attempt, the side effects and their rollback (used by ``driver``), the wait and the failures
-(``requeue``), and the part in a gang (``gangs``). Times are monotonic, in seconds.
+(``requeue``), the part in a gang (``gangs``), what plugins remember (the Runner). Times are monotonic, in seconds.
 """
 
 import asyncio

@@ -101,9 +101,9 @@ class Ledger:
 
     @contextmanager
     def sending(self, call: Call) -> Iterator[Callable[[], None] | None]:
-        """Note a write while it is in progress. Yields what is called directly before it is sent; None of a read.
+        """Note a write while it is in progress. Yields what is called directly before it is sent.
 
-        That raises ConnectionFailed if the write must not be sent.
+        That raises ConnectionFailed if the write must not be sent. None of a read, a Lease and an event.
         """
         if call.method == "GET" or call.resource in _UNFENCED:
             yield None
