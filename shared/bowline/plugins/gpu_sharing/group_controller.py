@@ -197,9 +197,7 @@ class GroupController:
         """Recover a lost device, and delete what serves nobody; returns a reservation that cannot be deleted now."""
         async with self._pass(group, is_check=True):
             await self._recover(group)
-            # A release is answered from live reads, so watch lag does not matter.
-            is_due = is_release or not group.users
-            return await self._delete_unused(group, is_due=is_due)
+            return await self._delete_unused(group, is_release=is_release)
 
     @asynccontextmanager
     async def _pass(self, group: Group, *, is_check: bool = False) -> AsyncIterator[None]:
@@ -322,16 +320,18 @@ class GroupController:
         group.reservations.remove(target)
         return True
 
-    async def _delete_unused(self, group: Group, *, is_due: bool) -> Unreleased | None:
-        """Delete what serves nobody and, if that is due, what is unused; returns one that cannot be deleted now."""
+    async def _delete_unused(self, group: Group, *, is_release: bool) -> Unreleased | None:
+        """Delete what serves nobody and what is unused; returns one that cannot be deleted now."""
         deleting = (entry for entry in group.reservations if entry.deleting and not entry.has_ended)
         failure = next((Unreleased(entry, entry.deletion) for entry in deleting), None)
         # Those of another binder are its own while shares are off.
         own = [entry for entry in group.reservations if self._client.sharing.enabled or not entry.is_foreign]
         useless = [entry for entry in leftovers(group, self._cutoff) if entry in own]
-        # Whoever waits for one. Pods may use its device: somebody may have removed its report.
-        silent = [entry for entry in own if group.is_silent(entry, self._cutoff)]
-        idle = unused_reservations(own, (), group.claimed_nodes) if is_due else []
+        # Whoever else waits for one: a request that waits ends by its own limit, and releases it. Pods may use its
+        # device: somebody may have removed its report.
+        silent = [entry for entry in own if is_release and group.is_silent(entry, self._cutoff)]
+        # A release is answered from live reads, so watch lag does not matter.
+        idle = unused_reservations(own, (), group.claimed_nodes) if is_release or not group.users else []
         nodes = {reservation.node for reservation in (*silent, *idle)}
         # Requests are read before users: of one that is completed meanwhile the pod is bound, and listed.
         requested_nodes = await self._client.requested_nodes(group.name, nodes, set(self._withdrawn.values()))

@@ -510,6 +510,19 @@ async def test_a_silent_reservation_is_released_once_a_request_has_waited_for_it
     assert site.removals == [reservation().key.name] * is_removed
 
 
+async def test_a_check_leaves_a_silent_reservation_to_the_request_that_waits_for_it() -> None:
+    """The request reports that its wait has ended, not that somebody has deleted the reservation."""
+    passes, site, clock = Passes(), Site((reservation(),)), SteppedClock()
+    controller = owner(site, passes, clock)
+    await controller.claim(claim("a"))
+    clock.step(TIMEOUT)
+    controller.enqueue(["g1"])
+    await passes.results()
+    assert site.removals == []
+    await controller.release(claim("a").request, ObjectUID("a"), ["g1"])
+    assert site.removals == [reservation().key.name]
+
+
 @pytest.mark.parametrize("deleting", [True, False])
 @pytest.mark.parametrize("is_shown", [True, False])
 async def test_a_silent_reservation_stays_while_pods_may_run_with_its_device(is_shown: bool, deleting: bool) -> None:
