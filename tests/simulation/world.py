@@ -458,18 +458,18 @@ class World:
 
     def _groups(self, node: str, count: int, chance: Random, *, unwise: bool) -> list[str]:
         """GPU groups: one that exists on the node, or a new one while the node has a free device; in calm one with
-        room.
+        room. A pod that another node was chosen for has taken its groups with it.
         """
-        existing = sorted(
-            {
-                str(pod["metadata"]["labels"][names.LABEL_GPU_GROUP])
-                for pod in self.server.objects("pods")
-                if pod["metadata"]["namespace"] == RESERVATIONS and pod["spec"].get("nodeName") == node
-            }
-        )
+        nodes_by_group = {
+            str(pod["metadata"]["labels"][names.LABEL_GPU_GROUP]): pod["spec"].get("nodeName")
+            for pod in self.server.objects("pods")
+            if pod["metadata"]["namespace"] == RESERVATIONS
+        }
+        existing = sorted(group for group, its_node in nodes_by_group.items() if its_node == node)
         free = max(0, self.profile.devices - len(self._devices.get(node, {})))
         possible = [f"{node}-g{number}" for number in range(self.profile.devices + 1)]
-        fresh = [name for name in possible if name not in existing][: free if not unwise else None]
+        unused = [name for name in possible if name not in (existing if unwise else nodes_by_group)]
+        fresh = unused[: free if not unwise else None]
         pool = [group for group in existing if not self.is_calm or self._has_room(group)] + fresh
         return sorted(chance.sample(pool, count)) if len(pool) >= count else []
 
