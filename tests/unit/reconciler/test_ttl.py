@@ -8,7 +8,7 @@ import pytest
 
 from bowline.api import names
 from bowline.kube.client import KubeClient
-from bowline.kube.errors import ServerError
+from bowline.kube.errors import ApiStatus, ConnectionFailed, InfrastructureError, NoResponse, ServerError
 from bowline.kube.resources import Resource, Selection
 from bowline.testing.builders import bind_request, stored
 from bowline.testing.clock import SteppedClock
@@ -62,8 +62,8 @@ def test_is_due(request_: dict[str, Any], due: bool) -> None:
 class Failing(KubeClient):
     """The deletes of namespace ``a`` have no result, as while a webhook for it is down."""
 
-    def __init__(self, requests: list[dict[str, Any]]) -> None:
-        self.requests, self.deletes = requests, list[str]()
+    def __init__(self, requests: list[dict[str, Any]], error: InfrastructureError) -> None:
+        self.requests, self.error, self.deletes = requests, error, list[str]()
 
     async def pages(self, selection: Selection, page_size: int = 1) -> AsyncGenerator[dict[str, Any], None]:
         for raw in self.requests if "Succeeded" in selection.field_selector else ():
@@ -72,13 +72,29 @@ class Failing(KubeClient):
     async def delete(self, resource: Resource, namespace: str, name: str, **guards: Any) -> dict[str, Any]:
         self.deletes.append(f"{namespace}/{name}")
         if namespace == "a":
-            raise ServerError("failed calling webhook")
+            raise self.error
         return {}
 
 
 @pytest.mark.looptime
-async def test_deletes_of_one_namespace_that_fail_stop_no_other_one() -> None:
+@pytest.mark.parametrize(
+    ("error", "is_of_namespace"),
+    [
+        pytest.param(ServerError("failed calling webhook"), True, id="its webhook is down"),
+        pytest.param(NoResponse("no answer in time"), True, id="its webhook hangs"),
+        pytest.param(ServerError("busy", ApiStatus(503, retry_after=HOUR)), False, id="the API server wants a pause"),
+        pytest.param(ConnectionFailed("not sent: this process no longer leads"), False, id="nothing can be sent"),
+    ],
+)
+async def test_deletes_of_one_namespace_that_fail_stop_no_other_one(
+    error: InfrastructureError, is_of_namespace: bool
+) -> None:
     old = [completed(OLD, name=name, namespace=namespace) for namespace, name in (("a", "1"), ("a", "2"), ("b", "1"))]
-    client = Failing(old)
-    assert await TTLController(client, HOUR, SteppedClock(NOW)).round() == 1
-    assert client.deletes == ["a/1", "b/1"]
+    client = Failing(old, error)
+    round_ = TTLController(client, HOUR, SteppedClock(NOW)).round()
+    if is_of_namespace:
+        assert await round_ == 1
+    else:
+        with pytest.raises(type(error)):
+            await round_
+    assert client.deletes == (["a/1", "b/1"] if is_of_namespace else ["a/1"])
