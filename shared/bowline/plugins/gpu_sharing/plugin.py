@@ -320,6 +320,11 @@ def unsharable_status(ctx: BindContext, mode: OperatorMode, settings: Settings) 
             "share: it was created while the webhook was unavailable; create it again"
         )
         return Status.fatal(why, Reason.REJECTED, Suggestion.DELETE_POD)
+    namespace = ctx.request.pod_key.namespace
+    if namespace in settings.namespaces.exclude:
+        # The pod is older than the setting, and the policies of the reconciler's account deny its labels for ever.
+        why = f"namespace {namespace} is excluded (namespaces.exclude): its pods get no share; ask for a whole GPU"
+        return Status.fatal(why, Reason.REJECTED, Suggestion.DELETE_POD)
     asked = (pod["metadata"].get("annotations") or {}).get(names.GPU_FRACTION_NUM_DEVICES, "")
     decided = len(ctx.spec.gpu_groups)
     if _COUNT.fullmatch(asked) and int(asked) != decided:

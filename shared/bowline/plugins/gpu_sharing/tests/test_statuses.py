@@ -6,10 +6,12 @@ import pytest
 
 from bowline.api import names
 from bowline.api.gpu_operator import OperatorMode
-from bowline.framework.config import GpuSharingSettings, Settings
-from bowline.framework.reason import Suggestion
-from bowline.plugins.gpu_sharing.plugin import undelivered_status
-from bowline.plugins.gpu_sharing.tests.pods import sharing_pod
+from bowline.framework.config import GpuSharingSettings, Namespaces, Settings
+from bowline.framework.reason import Reason, Suggestion
+from bowline.plugins.gpu_sharing.plugin import undelivered_status, unsharable_status
+from bowline.plugins.gpu_sharing.tests.pods import HALF, sharing_pod
+from bowline.testing import builders
+from bowline.testing.handles import context_for
 
 Json = dict[str, Any]
 
@@ -51,3 +53,16 @@ def test_a_share_that_would_see_no_device_is_not_bound(
         assert status is not None
         assert status.message.startswith(f'spec.containers[0].name: "{LONGEST}c": must have at most 53 characters')
         assert "shorten it" in status.message
+
+
+@pytest.mark.parametrize(("excluded", "reason"), [(("team-b", "team-a"), Reason.REJECTED), (("team-b",), None)])
+def test_a_share_in_a_namespace_that_was_excluded_since_ends(
+    excluded: tuple[str, ...], reason: Reason | None
+) -> None:
+    """A policy denies its labels, and a denial by one is awaited without a limit."""
+    gpu: Json = {"receivedGPU": {"count": 1, "portion": "0.5"}, "selectedGPUGroups": ["g1"]}
+    request = builders.bind_request("half", namespace="team-a", receivedResourceType="Fraction", **gpu)
+    pod = sharing_pod({**HALF, names.SHARED_GPU_CONFIGMAP: "half-gpu"}, runtimeClassName="nvidia")
+    settings = Settings(namespaces=Namespaces(exclude=excluded))
+    status = unsharable_status(context_for(builders.stored(request), pod), UNKNOWN, settings)
+    assert (status and (status.reason, status.suggestion)) == (reason and (reason, DELETE))
