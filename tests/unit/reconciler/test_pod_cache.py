@@ -110,8 +110,10 @@ def test_a_named_pod_with_large_annotations_is_read_live_each_time() -> None:
     assert cache.get(key) is None, "compressed, it is small; restored, it is not"
     cache.offer(large)
     assert cache.get(key) is None
+    cache.put(key, stored(1))
+    assert cache.get(key) == stored(1)
     cache.put(key, large)
-    assert cache.get(key) is None
+    assert cache.get(key) is None, "not the version before"
     assert cache.version(key) == version_of(large)
 
 

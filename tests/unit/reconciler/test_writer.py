@@ -128,6 +128,18 @@ class Hanging(Storing):
         return {}
 
 
+async def test_a_report_that_is_written_leaves_its_room() -> None:
+    client = Storing()
+    conditions, failure = PodConditions(client), PodBound("False", "BindingFailed", "why")
+    running = asyncio.ensure_future(conditions.run())
+    await asyncio.sleep(0)
+    for start in (0, MAX_PENDING):
+        for number in range(start, start + MAX_PENDING):
+            conditions.schedule(stored(pod(f"p{number}")), failure)
+        await until(lambda: len(conditions) == 0)
+    await cancel_and_wait(running)
+
+
 async def test_the_reports_of_one_namespace_that_hang_leave_room_for_those_of_another() -> None:
     client = Hanging()
     conditions, failure = PodConditions(client), PodBound("False", "BindingFailed", "why")
