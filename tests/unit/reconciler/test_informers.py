@@ -12,7 +12,7 @@ from bowline.api.meta import ObjectKey
 from bowline.kube.client import ClientOptions, KubeClient
 from bowline.kube.config import ApiServer, load_access
 from bowline.kube.reflector import EventType
-from bowline.testing.builders import bind_request, stored
+from bowline.testing.builders import bind_request, pod, stored
 from bowline.testing.clock import SteppedClock
 from bowline_reconciler.watch.informers import EventHandlers, Informers, Listed
 
@@ -114,3 +114,15 @@ def test_an_attempt_goes_on_until_its_request_is_deleted(metadata: dict[str, str
     event = stored(bind_request(), **metadata)
     caches.requests.listener.on_event(EventType.ADDED, request.key, None, event)
     assert caches.still_wanted(request, None) is is_wanted
+
+
+def test_a_pod_is_packed_when_its_request_has_gone() -> None:
+    caches, event = informers(), stored(bind_request())
+    key = decode_bind_request(event).key
+    caches.requests.listener.on_event(EventType.ADDED, key, None, event)
+    named_pod = stored(pod(key.name, namespace=key.namespace))
+    caches.pod_cache.put(key, named_pod)
+    assert caches.pod(key) is named_pod
+    caches.requests.listener.on_event(EventType.DELETED, key, event, None)
+    assert caches.pod(key) is not named_pod
+    assert caches.pod(key) == named_pod
