@@ -253,3 +253,12 @@ def test_a_request_whose_last_finalizer_is_removed_while_it_is_deleted_is_gone()
     assert KEY not in cache
     cache.deliver(KEY, version(8))
     assert KEY not in cache
+
+
+def test_a_request_that_is_read_again_after_it_was_taken_for_gone_is_shown_again() -> None:
+    """A restored etcd has it once more: its UID is not that of a request that is gone any more."""
+    world = World()
+    world.cache.end(KEY, VERSIONS[0, "A"])
+    world.cache.confirm(version(1), None)
+    world.cache.deliver(KEY, version(2))
+    assert world.cache.get(KEY) == version(2)
