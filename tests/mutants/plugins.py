@@ -76,7 +76,6 @@ GPU_SHARING = (
         f"{_SHARING}reservation_client.py",
         "return list(users.values())",
         "return []",
-        live=("tests/plugins/test_gpu_sharing.py",),
         simulation=("releases",),
     ),
     Mutant(
@@ -85,7 +84,6 @@ GPU_SHARING = (
         f"{_SHARING}reservation_client.py",
         "        return requested\n",
         "        return set()\n",
-        live=_SHARING_LIVE,
         simulation=("share/withdraw beside another/kill late",),
     ),
     Mutant(

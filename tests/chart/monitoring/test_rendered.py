@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from bowline.framework.reason import Reason
-from tests.chart.monitoring.binaries import find_binary
+from tests.chart.monitoring.promtool import find_promtool
 from tests.chart.rendering import CHART, Chart, Rendered
 from tests.unit.reconciler.test_metrics import documented
 
@@ -44,7 +44,7 @@ def rules(monitoring_manifests: Rendered) -> list[dict[str, Any]]:
 
 def promtool(folder: Path, spec: Any, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run promtool in the folder, which gets the rules as ``alerts.yaml``."""
-    binary = find_binary("promtool")
+    binary = find_promtool()
     if binary is None:
         pytest.skip("needs promtool, which is in Debian's package prometheus")
     (folder / "alerts.yaml").write_text(yaml.safe_dump(spec))

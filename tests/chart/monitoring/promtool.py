@@ -1,4 +1,4 @@
-"""Prometheus and its promtool: those on PATH, else those of Debian's package, unpacked into the cache of binaries."""
+"""promtool: that on PATH, else that of Debian's package prometheus, unpacked into the cache of binaries."""
 
 import os
 import shutil
@@ -11,11 +11,11 @@ from bowline.localcluster.assets.cache import cache_root
 _TIMEOUT_S = 300
 
 
-def find_binary(name: str) -> Path | None:
-    """Return the path of ``prometheus`` or ``promtool``; None if this machine cannot get the package either."""
-    if on_path := shutil.which(name):
+def find_promtool() -> Path | None:
+    """Return its path; None if this machine cannot get the package either."""
+    if on_path := shutil.which("promtool"):
         return Path(on_path)
-    target = cache_root(os.environ) / "prometheus" / name
+    target = cache_root(os.environ) / "prometheus" / "promtool"
     if not target.is_file() and shutil.which("apt-get"):
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=target.parent) as folder:
@@ -25,7 +25,7 @@ def find_binary(name: str) -> Path | None:
                 _ran(folder, "apt-get", "download", "prometheus")
             for package in Path(folder).glob("prometheus_*.deb"):
                 if _ran(folder, "dpkg-deb", "--extract", package.name, "root"):
-                    (Path(folder) / "root" / "usr" / "bin" / name).replace(target)
+                    (Path(folder) / "root" / "usr" / "bin" / "promtool").replace(target)
     return target if target.is_file() else None
 
 
