@@ -282,9 +282,8 @@ OTHERS = (
         "device-reported-once",
         "The agent of a reservation pod leaves the device that another client has written.",
         f"{_SHARING}agent/app.py",
-        "if before == device:",
-        "if before:",
-        live=("tests/plugins/test_gpu_sharing_agent.py",),
+        "if device_of(pod) == device:",
+        "if device_of(pod):",
     ),
     Mutant(
         "any-kind-of-the-group",

@@ -14,9 +14,10 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 from bowline.api import names
-from bowline.api.meta import ObjectKey, uid_of
+from bowline.api.meta import Object, ObjectKey, uid_of
 from bowline.framework.options import add_api_server, api_server, argument_type
 from bowline.kube.client import ClientOptions, KubeClient
 from bowline.kube.config import ApiServer, load_access
@@ -127,12 +128,23 @@ class Agent:
         key = self._options.pod
         pod = await client.get(PODS, key.namespace, key.name, params=_CACHED)
         device = device or f"GPU-{uid_of(pod)}"
-        before = (pod["metadata"].get("annotations") or {}).get(names.RESERVED_DEVICE)
-        if before == device:
+        body, before = report_of(pod, device), device_of(pod)
+        if body is None:
             return
-        # By UID: another pod of the same name has an agent of its own.
-        body = {"metadata": {"uid": uid_of(pod), "annotations": {names.RESERVED_DEVICE: device}}}
         await client.patch(PODS, key.namespace, key.name, body, essential=body)
         if before:
             log.error("the annotation named another device; pods that share it keep it", extra={"before": before})
         log.info("device reported", extra={"device": device})
+
+
+def device_of(pod: Object) -> str:
+    """Return the device that the pod's annotation names; empty if it names none."""
+    return str((pod["metadata"].get("annotations") or {}).get(names.RESERVED_DEVICE) or "")
+
+
+def report_of(pod: Object, device: str) -> dict[str, Any] | None:
+    """Return the patch that reports the device, whatever another client has written; None if it is reported."""
+    if device_of(pod) == device:
+        return None
+    # By UID: another pod of the same name has an agent of its own.
+    return {"metadata": {"uid": uid_of(pod), "annotations": {names.RESERVED_DEVICE: device}}}

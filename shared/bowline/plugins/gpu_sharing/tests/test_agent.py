@@ -1,11 +1,12 @@
-"""The agent's readings and its command line. Its writes are tested against a real API server elsewhere."""
+"""The agent's readings, its report and its command line. It runs beside a real API server elsewhere."""
 
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
-from bowline.plugins.gpu_sharing.agent.app import parse_options
+from bowline.api import names
+from bowline.plugins.gpu_sharing.agent.app import parse_options, report_of
 from bowline.plugins.gpu_sharing.agent.device import DeviceError, Nvml, load_nvml, read_device
 
 
@@ -75,6 +76,20 @@ def test_without_the_bindings_the_error_names_what_to_install(monkeypatch: pytes
     monkeypatch.setitem(__import__("sys").modules, "pynvml", None)  # as if it could not be imported
     with pytest.raises(DeviceError, match="install nvidia-ml-py"):
         load_nvml()
+
+
+@pytest.mark.parametrize(
+    ("annotated", "is_written"),
+    [
+        pytest.param(None, True, id="no report"),
+        pytest.param("GPU-1", False, id="the report is there"),
+        pytest.param("GPU-wrong", True, id="another client has written another device"),
+    ],
+)
+def test_the_annotation_names_the_device_that_was_read(annotated: str | None, is_written: bool) -> None:
+    pod = {"metadata": {"uid": "u", "annotations": {names.RESERVED_DEVICE: annotated} if annotated else None}}
+    patch = {"metadata": {"uid": "u", "annotations": {names.RESERVED_DEVICE: "GPU-1"}}}
+    assert report_of(pod, "GPU-1") == (patch if is_written else None)
 
 
 ENVIRONMENT = {"POD_NAMESPACE": "res", "POD_NAME": "r"}
