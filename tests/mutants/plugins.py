@@ -203,7 +203,6 @@ DYNAMIC_RESOURCES = (
         f"{_CLAIMS}reserver.py",
         "        if isinstance(answer, Done) and not answer.reasons and extended_claim_status(pod):\n",
         "        if not isinstance(answer, Done) and extended_claim_status(pod):\n",
-        live=_CLAIMS_LIVE,
         simulation=("extended/withdraw",),
     ),
     Mutant(

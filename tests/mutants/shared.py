@@ -208,7 +208,6 @@ KUBE = (
         f"{_KUBE}reflector.py",
         "return lost_at is not None and self._client.clock.monotonic() - lost_at >= _SHORT_DISCONNECT_S",
         "return False",
-        live=("tests/reconciler/test_restored_storage.py",),
         simulation=("restores",),
     ),
     Mutant(
