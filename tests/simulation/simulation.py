@@ -282,7 +282,9 @@ class Simulation:
             self._resume(process)
 
     def _is_at_rest(self) -> bool:
-        return all(
+        # What was read or written ahead of the watch is forgotten with its next bookmark.
+        is_caught_up = not any(process.sizes().get("ahead") for process in self.slots if process.is_alive)
+        return is_caught_up and all(
             (request.get("status") or {}).get("phase") in ("Succeeded", "Failed")
             and (self.checks.ends.holds or not request["metadata"].get("finalizers"))
             for request in self.server.objects("bindrequests")
