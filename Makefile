@@ -89,7 +89,7 @@ simulate: setup ## Simulated reconcilers: SECONDS=60 of new seeds; SEED= FOCUS=,
 simulate-stories: setup ## Every fault at every request of every simulated story; PART=3/20 runs the third twentieth
 	$(BIN)/python -m tests.simulation stories $(if $(KINDS),--kinds $(KINDS)) $(if $(PART),--part $(PART))
 
-mutants: setup ## Put each of some 175 defects into a copy of the product (hours): a suite must find it; ONLY=NAMES, SUITES=unit,live,simulation
+mutants: setup ## Put each of some 200 defects into a copy of the product (hours): a suite must find it; ONLY=NAMES, SUITES=unit,live,simulation
 	$(BIN)/python -m bowline.localcluster assets
 	$(BIN)/python -m tests.mutants run $(if $(ONLY),--only $(ONLY)) $(if $(SUITES),--suites $(SUITES))
 
