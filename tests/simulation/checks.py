@@ -90,6 +90,8 @@ class Past:
     undone: dict[str, float] = field(default_factory=dict)  # requests that reported RolledBack=True
     prepared_for: dict[str, str] = field(default_factory=dict)  # by pod UID
     requests: dict[str, Object] = field(default_factory=dict)  # every request ever, by UID, as last stored
+    # The nodes that each request has named, by UID: another project's CRD lets clients change it.
+    nodes: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     gone: dict[str, float] = field(default_factory=dict)  # when each request was deleted, by UID
     read: dict[tuple[str, str], Object] = field(default_factory=dict)  # by process and path, as last read
     gang_of: dict[str, str] = field(default_factory=dict)  # by pod UID
@@ -288,7 +290,8 @@ class Checks(logging.Handler):
             self.fail("bound for nothing", f"{who}: no such request")
             return
         spec = request["spec"]
-        if spec["selectedNode"] != node or spec.get("podUID", uid) not in ("", uid):
+        # A Binding in flight may land after a change of the node.
+        if node not in self._past.nodes[request_uid] or spec.get("podUID", uid) not in ("", uid):
             self.fail("bound wrongly", f"{who}: asked {spec}")
         self._check_prepared(pod, spec, who)
         self._check_capacity(pod, who)
@@ -441,6 +444,7 @@ class Checks(logging.Handler):
         uid, name = bind_request["metadata"]["uid"], bind_request["metadata"]["name"]
         if new is not None:
             self._past.requests[uid] = new
+            self._past.nodes[uid].add(new["spec"]["selectedNode"])
             self.ends.on_request(new)
         else:
             self._past.gone[uid] = self._now()
