@@ -313,13 +313,13 @@ class _Loader(StrictLoader):
 
     def construct_float(self, node: Any) -> float:
         """Construct a number; kubectl sends one without a fraction as a whole one, 3 for 3.0."""
-        return _as_sent(self.construct_yaml_float(node))
+        return _kubectl_number(self.construct_yaml_float(node))
 
 
 _Loader.add_constructor("tag:yaml.org,2002:float", _Loader.construct_float)
 
 
-def _as_sent(number: float) -> float:
+def _kubectl_number(number: float) -> float:
     return int(number) if number.is_integer() and abs(number) < _INT64 else number
 
 
@@ -361,7 +361,7 @@ def _source(lines: list[str], line: int) -> str:
 
 def _json_documents(text: str) -> Iterator[_Document]:
     """Yield each JSON value with its line. Raises ValueError."""
-    decoder = json.JSONDecoder(object_pairs_hook=_unique, parse_float=lambda text: _as_sent(float(text)))
+    decoder = json.JSONDecoder(object_pairs_hook=_unique, parse_float=lambda text: _kubectl_number(float(text)))
     at, index, line, counted = 0, 0, 1, 0
     space = re.compile(r"\s*")
     while at < len(text):

@@ -22,8 +22,8 @@ GPU_SHARING = (
         "silent-reservation-has-no-users",
         "A reservation whose report was removed is released while pods run with its device.",
         f"{_SHARING}group_controller.py",
-        "if reservation not in useless and not unused_reservations([reservation], users, awaited_on):",
-        "if reservation not in [*useless, *silent] and not unused_reservations([reservation], users, awaited_on):",
+        "if reservation not in useless and not unused_reservations([reservation], users, awaited_nodes):",
+        "if reservation not in [*useless, *silent] and not unused_reservations([reservation], users, awaited_nodes):",
     ),
     Mutant(
         "group-on-two-nodes",

@@ -14,7 +14,7 @@ from bowline.api.request_facts import WaitFact, wait_of
 from bowline.framework.interface.status import Status
 from bowline.kube.errors import Forbidden
 from bowline.runtime.clock import Clock
-from bowline_reconciler.decide.actions import Complete, Event, Fail, Nomination, Rollback, Wait
+from bowline_reconciler.decide.actions import Complete, Event, Fail, Nomination, Report, Rollback, Wait
 from bowline_reconciler.decide.report import (
     Unfinished,
     failure_name,
@@ -129,6 +129,10 @@ class Reporter:
                 raise
             state.wait.supersede(self.clock.monotonic())
         self._record_cause(request, state, cause.why)
+
+    async def retrying(self, snapshot: Snapshot, report: Report) -> None:
+        """Report a failed attempt that another one follows."""
+        await self.writer.write_report(snapshot.request, report, snapshot.own_pod)
 
     async def waiting(self, snapshot: Snapshot, state: RequestState, wait: Wait) -> None:
         """Report a wait; while an attempt waits, the pod is nominated to its node."""

@@ -232,7 +232,7 @@ class Requeue:
         """Report a failed attempt; returns when the next one begins."""
         attempt, request = state.attempt, snapshot.request
         attempt.pending_outcome, attempt.failed_before = action.outcome, request.failed_attempts
-        await self.reporter.writer.write_report(request, action.report, snapshot.own_pod)
+        await self.reporter.retrying(snapshot, action.report)
         attempt.pending_outcome = None
         state.wait.finish(request)
         return self.retry(state, action.pause)

@@ -57,7 +57,7 @@ _SLOW_GROUP_S = 600.0
 # The default rate limit of a failing key: short at first, then every few minutes.
 RETRY_BACKOFF = (timedelta(seconds=1), timedelta(minutes=5))
 _ZERO = timedelta()
-_HELD = (0.0, False)
+_NOT_QUIET = (0.0, False)
 # Of a key that was added while it is processed, as what it awaited has changed: it does not begin to rest.
 _RESTLESS = (0.0, True)
 
@@ -163,7 +163,7 @@ class WorkQueue(Generic[K]):
 
         ``ends_rest``: the key rests no more; if it is being processed, it does not begin to rest either.
         """
-        if ends_rest and self._quiet_until.get(key, _HELD)[1]:
+        if ends_rest and self._quiet_until.get(key, _NOT_QUIET)[1]:
             del self._quiet_until[key]
         if not self.is_open or self._delay_if_held(key):
             return
@@ -344,7 +344,7 @@ class WorkQueue(Generic[K]):
 
     def _delay_if_held(self, key: K) -> bool:
         """Delay a key that is held or rests until that is over; returns whether it does."""
-        until = self._quiet_until.get(key, _HELD)[0]
+        until = self._quiet_until.get(key, _NOT_QUIET)[0]
         if not until:
             return False
         left = timedelta(seconds=until - self._now())

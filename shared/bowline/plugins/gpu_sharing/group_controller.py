@@ -339,9 +339,9 @@ class GroupController:
         await self._adopt(users)
         # Claims may have been made meanwhile; from here to each delete only deletes are awaited.
         for reservation in dict.fromkeys((*useless, *silent, *idle)):
-            given_on = {claim.node for claim in group.joined}
-            awaited_on = given_on if reservation in silent else group.claimed_nodes | requested_nodes
-            if reservation not in useless and not unused_reservations([reservation], users, awaited_on):
+            joined_nodes = {claim.node for claim in group.joined}
+            awaited_nodes = joined_nodes if reservation in silent else group.claimed_nodes | requested_nodes
+            if reservation not in useless and not unused_reservations([reservation], users, awaited_nodes):
                 continue
             about = {"group": group.name, "node": reservation.node, "reservation": str(reservation.key)}
             try:

@@ -372,9 +372,9 @@ def view_user(pod: Object, node: str = "", mebibytes: int = 0) -> User:
 
 
 def unused_reservations(
-    reservations: Sequence[Reservation], users: Collection[User], awaited_on: Collection[str]
+    reservations: Sequence[Reservation], users: Collection[User], awaited_nodes: Collection[str]
 ) -> list[Reservation]:
-    """Return the unused reservations. ``awaited_on``: the nodes where a claim or an unfinished request needs the
+    """Return the unused reservations. ``awaited_nodes``: the nodes where a claim or an unfinished request needs the
     group.
 
     A pod that is being deleted still runs, so it still uses its device; one that has ended does not. An unbound pod
@@ -382,7 +382,7 @@ def unused_reservations(
     with force is not listed, so it uses none (decision 169). A reservation pod that is not decoded may be
     on any node. A blocker serves nobody.
     """
-    nodes = {*awaited_on, *(user.node for user in users if not user.has_ended)}
+    nodes = {*awaited_nodes, *(user.node for user in users if not user.has_ended)}
     return [
         entry
         for entry in reservations

@@ -164,7 +164,8 @@ class ReservationClient:
                 async with asyncio.timeout(EVENT_TIMEOUT_S):
                     await self.kube.create(EVENTS, event.namespace, body)
             except (ApiError, InfrastructureError, TimeoutError) as error:
-                log.warning("an event cannot be written", extra={"pod": str(user.key), "error": str(error)})
+                why = str(error) or f"the create has not ended within {EVENT_TIMEOUT_S:g} s"
+                log.warning("an event cannot be written", extra={"pod": str(user.key), "error": why})
 
         await asyncio.gather(*map(write, users))
 

@@ -128,11 +128,11 @@ class Agent:
         key = self._options.pod
         pod = await client.get(PODS, key.namespace, key.name, params=_CACHED)
         device = device or f"GPU-{uid_of(pod)}"
-        body, before = report_of(pod, device), device_of(pod)
+        body = report_of(pod, device)
         if body is None:
             return
         await client.patch(PODS, key.namespace, key.name, body, essential=body)
-        if before:
+        if before := device_of(pod):
             log.error("the annotation named another device; pods that share it keep it", extra={"before": before})
         log.info("device reported", extra={"device": device})
 

@@ -142,7 +142,7 @@ def test_a_claim_that_waits(reservations: list[Reservation], verdict: Held | Pen
 
 
 @pytest.mark.parametrize(
-    ("users", "awaited_on", "is_released", "is_undecoded_released"),
+    ("users", "awaited_nodes", "is_released", "is_undecoded_released"),
     [
         pytest.param([], set(), True, True, id="no user"),
         pytest.param([user()], set(), False, False, id="a pod runs on it"),
@@ -156,12 +156,12 @@ def test_a_claim_that_waits(reservations: list[Reservation], verdict: Held | Pen
     ],
 )
 def test_an_unused_reservation_is_released(
-    users: list[User], awaited_on: set[str], is_released: bool, is_undecoded_released: bool
+    users: list[User], awaited_nodes: set[str], is_released: bool, is_undecoded_released: bool
 ) -> None:
     """One that is not decoded may be on any node."""
     for candidate in (REPORTED, SILENT, reservation(has_ended=True)):
-        assert unused_reservations([candidate], users, awaited_on) == ([candidate] if is_released else [])
-    undecoded = unused_reservations([replace(SILENT, node="")], users, awaited_on)
+        assert unused_reservations([candidate], users, awaited_nodes) == ([candidate] if is_released else [])
+    undecoded = unused_reservations([replace(SILENT, node="")], users, awaited_nodes)
     assert bool(undecoded) is is_undecoded_released
 
 
